@@ -1,0 +1,297 @@
+package events
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Mark is a place in the stream and the writer's clock there. The zero Mark
+// means "never".
+type Mark struct {
+	Seq uint64    `json:"seq"`
+	At  time.Time `json:"at"`
+}
+
+// Set reports whether the mark was ever made.
+func (m Mark) Set() bool { return m.Seq != 0 }
+
+func earliest(a, b Mark) Mark {
+	if !a.Set() || (b.Set() && b.Seq < a.Seq) {
+		return b
+	}
+	return a
+}
+
+func latest(a, b Mark) Mark {
+	if b.Seq > a.Seq {
+		return b
+	}
+	return a
+}
+
+// Remote is what is known about one remote job, whether an operation owns it or
+// not. Every field is a join of the evidence, so arrival order does not matter.
+type Remote struct {
+	Provider   Provider  `json:"provider"`
+	Ref        RemoteRef `json:"ref"`
+	AppliedSeq uint64    `json:"applied_seq"` // last event of any subject that changed this record
+	First      Mark      `json:"first"`
+	// BoundOps are the operations that this job was bound to, sorted. Two mean
+	// that one job was returned for two tokens: both operations are in conflict.
+	BoundOps []OperationID `json:"bound_ops,omitempty"`
+	// Runs are the re-runs of the job under its one id, by attempt. A provider
+	// without re-runs has one run, attempt 0.
+	Runs []Run `json:"runs,omitempty"`
+	// Gone is the latest authoritative "no such job". It is effective only while
+	// newer than the last good read.
+	Gone Mark `json:"gone,omitzero"`
+	// Deferred asks not to read before Until; the latest Until counts.
+	Deferred Deferred `json:"deferred,omitzero"`
+	// Unrecognised is the latest status word without mapping.
+	Unrecognised Word `json:"unrecognised,omitzero"`
+	// Counts is the latest progress, for display only.
+	Counts CountsMark `json:"counts,omitzero"`
+}
+
+// Deferred is a pause of the reads.
+type Deferred struct {
+	Until  time.Time `json:"until"`
+	Reason string    `json:"reason"`
+}
+
+// Word is a status word and where it was last seen.
+type Word struct {
+	Mark
+	Status string `json:"status"`
+}
+
+// CountsMark is a progress and where it was last seen.
+type CountsMark struct {
+	Mark
+	Counts
+}
+
+// Run is one run of a remote job.
+type Run struct {
+	Attempt int `json:"attempt"`
+	// Seen holds the first sight of each non-terminal state, by rank.
+	Seen []Sight `json:"seen,omitempty"`
+	// Claims are terminal states told by webhooks, at most one entry a state.
+	Claims []Claim `json:"claims,omitempty"`
+	// Confirms are terminal states read by ourselves, at most one entry a state.
+	Confirms []Claim `json:"confirms,omitempty"`
+	// Alive is the latest authoritative non-terminal read.
+	Alive Mark `json:"alive,omitzero"`
+}
+
+// Sight is a state and its first mark.
+type Sight struct {
+	State RemoteState `json:"state"`
+	First Mark        `json:"first"`
+}
+
+// Claim is a terminal state, where it was first and last told, and the first
+// reading of it.
+type Claim struct {
+	State   RemoteState `json:"state"`
+	First   Mark        `json:"first"`
+	Last    Mark        `json:"last"`
+	Reading Reading     `json:"reading"`
+}
+
+// join folds one event of the job's subject into the record.
+func (r *Remote) join(data Data, m Mark) {
+	r.First = earliest(r.First, m)
+	switch d := data.(type) {
+	case *Observed:
+		r.Ref = d.Remote
+		r.observe(d.Reading, m)
+	case *Unrecognised:
+		r.Ref = d.Remote
+		if m.Seq > r.Unrecognised.Seq {
+			r.Unrecognised = Word{Mark: m, Status: d.Status}
+		}
+	case *Gone:
+		r.Ref = d.Remote
+		r.Gone = latest(r.Gone, m)
+	case *PollDeferred:
+		r.Ref = d.Remote
+		if d.Until.After(r.Deferred.Until) {
+			r.Deferred = Deferred{Until: d.Until, Reason: d.Reason}
+		}
+	case *PollAudit:
+		r.Ref = d.Remote
+	}
+}
+
+func (r *Remote) observe(g Reading, m Mark) {
+	if g.Counts != nil && m.Seq > r.Counts.Seq {
+		r.Counts = CountsMark{Mark: m, Counts: *g.Counts}
+	}
+	run := r.run(g.Attempt)
+	switch {
+	case !g.State.Terminal():
+		run.see(g.State, m)
+		if g.Authoritative {
+			run.Alive = latest(run.Alive, m)
+		}
+	case g.Authoritative:
+		run.Confirms = claim(run.Confirms, g, m)
+	default:
+		run.Claims = claim(run.Claims, g, m)
+	}
+}
+
+// run returns the run of an attempt, made if absent.
+func (r *Remote) run(attempt int) *Run {
+	i, ok := slices.BinarySearchFunc(r.Runs, attempt, func(x Run, a int) int { return cmp.Compare(x.Attempt, a) })
+	if !ok {
+		r.Runs = slices.Insert(r.Runs, i, Run{Attempt: attempt})
+	}
+	return &r.Runs[i]
+}
+
+// newest returns the newest run, or an empty one.
+func (r *Remote) newest() Run {
+	if len(r.Runs) == 0 {
+		return Run{}
+	}
+	return r.Runs[len(r.Runs)-1]
+}
+
+func (run *Run) see(s RemoteState, m Mark) {
+	for i := range run.Seen {
+		if run.Seen[i].State == s {
+			run.Seen[i].First = earliest(run.Seen[i].First, m)
+			return
+		}
+	}
+	run.Seen = append(run.Seen, Sight{State: s, First: m})
+	slices.SortFunc(run.Seen, func(a, b Sight) int { return cmp.Compare(a.State.rank(), b.State.rank()) })
+}
+
+func claim(list []Claim, g Reading, m Mark) []Claim {
+	for i := range list {
+		c := &list[i]
+		if c.State != g.State {
+			continue
+		}
+		if m.Seq < c.First.Seq {
+			c.First, c.Reading = m, g
+		}
+		c.Last = latest(c.Last, m)
+		return list
+	}
+	list = append(list, Claim{State: g.State, First: m, Last: m, Reading: g})
+	slices.SortFunc(list, func(a, b Claim) int { return cmp.Compare(a.State, b.State) })
+	return list
+}
+
+// goodRead is the latest read that found the job.
+func (r *Remote) goodRead() Mark {
+	var m Mark
+	for i := range r.Runs {
+		m = latest(m, r.Runs[i].Alive)
+		for _, c := range r.Runs[i].Confirms {
+			m = latest(m, c.Last)
+		}
+	}
+	return m
+}
+
+// gone reports whether "no such job" is newer than the last good read.
+func (r *Remote) gone() bool { return r.Gone.Seq > r.goodRead().Seq }
+
+// lastClaim is the latest terminal claim of the newest run.
+func (r *Remote) lastClaim() Mark {
+	var m Mark
+	for _, c := range r.newest().Claims {
+		m = latest(m, c.Last)
+	}
+	return m
+}
+
+// changed is the time of the last change of the mapped state: the start of the
+// poll schedule. It is a join, the latest of the first sights.
+func (r *Remote) changed() time.Time {
+	t := r.First.At
+	run := r.newest()
+	for _, s := range run.Seen {
+		if s.First.At.After(t) {
+			t = s.First.At
+		}
+	}
+	return t
+}
+
+// State is the remote state as far as it is known: a confirmed terminal state,
+// else a claimed one, else the furthest non-terminal one; "" if nothing is.
+func (r *Remote) State() RemoteState {
+	run := r.newest()
+	switch {
+	case len(run.Confirms) > 0:
+		return run.Confirms[0].State
+	case len(run.Claims) > 0:
+		return run.Claims[0].State
+	case len(run.Seen) > 0:
+		return run.Seen[len(run.Seen)-1].State
+	default:
+		return ""
+	}
+}
+
+// Changes reports whether folding an authoritative reading would change what is
+// known. The reconciler appends only such reads; the others are audited by
+// count. A non-terminal read after a claim is a change: it contradicts it.
+func (r *Remote) Changes(g Reading) bool {
+	if g.Counts != nil && *g.Counts != r.Counts.Counts {
+		return true
+	}
+	i, ok := slices.BinarySearchFunc(r.Runs, g.Attempt, func(x Run, a int) int { return cmp.Compare(x.Attempt, a) })
+	if !ok {
+		return true
+	}
+	run := &r.Runs[i]
+	if g.State.Terminal() {
+		return !slices.ContainsFunc(run.Confirms, func(c Claim) bool { return c.State == g.State })
+	}
+	if run.Alive.Seq == 0 || run.Alive.Seq < max(r.lastClaim().Seq, r.Gone.Seq) {
+		return true
+	}
+	return !slices.ContainsFunc(run.Seen, func(s Sight) bool { return s.State == g.State })
+}
+
+// bind adds an operation to the job's owners and reports whether it was new.
+func (r *Remote) bind(op OperationID) bool {
+	i, ok := slices.BinarySearch(r.BoundOps, op)
+	if ok {
+		return false
+	}
+	r.BoundOps = slices.Insert(r.BoundOps, i, op)
+	return true
+}
+
+// clone copies the record so that a job's joined copy shares nothing that a
+// later fold writes to.
+func (r *Remote) clone() Remote {
+	c := *r
+	c.BoundOps = slices.Clone(r.BoundOps)
+	c.Runs = slices.Clone(r.Runs)
+	for i := range c.Runs {
+		c.Runs[i].Seen = slices.Clone(c.Runs[i].Seen)
+		c.Runs[i].Claims = slices.Clone(c.Runs[i].Claims)
+		c.Runs[i].Confirms = slices.Clone(c.Runs[i].Confirms)
+	}
+	return c
+}
+
+// Contrary is the sequence of the latest evidence that a read can contradict: a
+// terminal claim or "no such job"; 0 if there is none.
+func (r *Remote) Contrary() uint64 { return max(r.lastClaim().Seq, r.Gone.Seq) }
+
+// IsGone reports whether "no such job" is newer than the last good read.
+func (r *Remote) IsGone() bool { return r.gone() }
+
+// LastGoodRead is the sequence of the latest read that found the job.
+func (r *Remote) LastGoodRead() uint64 { return r.goodRead().Seq }

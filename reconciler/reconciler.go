@@ -1,0 +1,284 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/pawl-dev/pawl/events"
+	"github.com/pawl-dev/pawl/events/provider"
+)
+
+// Ledger is what the reconciler needs of the stream.
+type Ledger interface {
+	events.Decider
+	events.Recorder
+	events.Reader
+}
+
+// Config is what one provider's reconciler needs. All fields are required.
+type Config struct {
+	Ledger    Ledger
+	Objects   events.Objects
+	Provider  *provider.Provider
+	Caller    events.Caller
+	PublicURL string // base of callback URLs, without a trailing slash
+	MasterKey events.Secret
+	Now       func() time.Time
+	Entropy   io.Reader // safe for concurrent use
+	Logger    *slog.Logger
+	Metrics   *Metrics
+}
+
+// Bounds of one step.
+const (
+	recordTimeout = 2 * time.Minute  // keeping an answer is worth waiting for
+	foldWait      = 10 * time.Second // then a step is tried again from the facts at hand
+	errorPause    = time.Second
+	drainTime     = 10 * time.Second // a call on the wire may end by itself after a stop
+	auditEvery    = 5 * time.Minute
+	reasonBucket  = 5 * time.Minute // one event a reason in this time
+)
+
+// actor is the name under which the reconciler writes.
+const actor = "reconciler"
+
+// Reconciler drives the operations of one provider.
+type Reconciler struct {
+	cfg    Config
+	policy events.Policy
+	agenda *agenda
+	log    *slog.Logger
+}
+
+// New returns a reconciler that knows no job yet.
+func New(cfg Config) *Reconciler {
+	r := &Reconciler{cfg: cfg, policy: cfg.Provider.Policy(), log: cfg.Logger.With("provider", string(cfg.Provider.Name()))}
+	r.agenda = newAgenda(cfg.Now, func(e *entry, now time.Time) events.Action {
+		return events.Next(e.job, r.policy, now, e.memory)
+	})
+	return r
+}
+
+// Observe takes over a job as the bucket has it. Jobs of other providers are
+// ignored. The caller does not change the job afterwards.
+func (r *Reconciler) Observe(j *events.Job) {
+	if j.Provider == r.cfg.Provider.Name() {
+		r.agenda.observe(j)
+	}
+}
+
+// Forget drops what is known, before a new take-over observes everything anew.
+func (r *Reconciler) Forget() { r.agenda.forget() }
+
+// Concurrency is how many workers the provider's description allows.
+func (r *Reconciler) Concurrency() int { return r.cfg.Provider.ConcurrencyMax() }
+
+// Gauge sets the metrics that are counts of present states.
+func (r *Reconciler) Gauge() {
+	name := string(r.cfg.Provider.Name())
+	r.cfg.Metrics.open.WithLabelValues(name).Set(float64(r.agenda.count(func(j *events.Job) bool {
+		return j.State == events.StateCreateUnknown || j.State == events.StateReconciling
+	})))
+	r.cfg.Metrics.review.WithLabelValues(name).Set(float64(r.agenda.count(func(j *events.Job) bool { return j.State.Suspended() })))
+}
+
+// Work takes steps as they come due until the context ends, and returns its
+// cause. Several workers may run; one operation is never with two of them.
+func (r *Reconciler) Work(ctx context.Context) error {
+	for {
+		e, err := r.agenda.take(ctx)
+		if err != nil {
+			return err
+		}
+		job, action, memory := r.agenda.snapshot(e)
+		s := &step{r: r, job: job, action: action}
+		err = s.take(ctx)
+		r.agenda.done(e, func(e *entry) { r.remember(e, s, memory, err) })
+		if err != nil && ctx.Err() == nil {
+			r.log.Warn("step failed, will be taken again", "operation", string(job.Operation), "step", string(action.Kind), "err", err)
+		}
+	}
+}
+
+// remember writes the effect of a step into its entry.
+func (r *Reconciler) remember(e *entry, s *step, memory events.Memory, err error) {
+	now := r.cfg.Now()
+	e.memory = memory
+	if s.polled {
+		e.memory.Polled = now
+		e.readsAfter = s.readsAfter
+	}
+	if s.seq > 0 {
+		e.waitSeq, e.waitEnd = s.seq, now.Add(foldWait)
+	}
+	e.failedUntil = time.Time{}
+	if err != nil || (s.repeat && s.seq <= e.job.AppliedSeq) {
+		e.failedUntil = now.Add(errorPause)
+	}
+	switch {
+	case !s.unchanged:
+		if s.polled {
+			e.audit = audit{}
+		}
+	case e.audit.count == 0:
+		e.audit = audit{count: 1, since: now}
+	default:
+		e.audit.count++
+	}
+}
+
+// step is one action on one job, and what came of it.
+type step struct {
+	r      *Reconciler
+	job    *events.Job
+	action events.Action
+
+	seq        uint64    // highest sequence that the step appended, or that fenced it
+	polled     bool      // the provider was asked
+	unchanged  bool      // and said nothing new
+	repeat     bool      // what was appended stood there already
+	readsAfter time.Time // a pause that the provider asked for
+}
+
+// take performs the action. An error means that nothing is known to be stored;
+// the step is then taken again later, from the facts.
+func (s *step) take(ctx context.Context) error {
+	switch s.action.Kind {
+	case events.ActCreate:
+		return s.create(ctx)
+	case events.ActExpireLease:
+		return s.record(ctx, s.operation(), fmt.Sprintf("co:%s:%d:amb:lease_expired", s.job.Operation, s.action.N),
+			&events.Ambiguous{N: s.action.N, Class: "lease_expired"})
+	case events.ActBind:
+		return s.record(ctx, s.operation(), fmt.Sprintf("rf:%s:%s", s.job.Operation, s.action.Remote.Key),
+			&events.ReconFound{Remote: s.action.Remote, Via: "callback"})
+	case events.ActLookup:
+		return s.lookup(ctx)
+	case events.ActPoll:
+		return s.poll(ctx)
+	case events.ActCollect:
+		return s.collect(ctx)
+	case events.ActSettle:
+		return s.settle(ctx)
+	case events.ActAnnounce:
+		return s.announce(ctx)
+	case events.ActReview:
+		return s.review(ctx, s.action.Reason)
+	case events.ActDeadline:
+		return s.record(ctx, s.operation(), fmt.Sprintf("dl:%s:%s:%d", s.job.Operation, s.action.Clock, s.action.Gen),
+			&events.DeadlinePassed{Name: s.action.Clock, Gen: s.action.Gen, Due: s.action.Due})
+	default:
+		return nil
+	}
+}
+
+func (s *step) operation() events.Subject {
+	return events.OperationSubject(s.job.Provider, s.job.Operation)
+}
+
+func (s *step) event(subject events.Subject, id string, data events.Data) events.Event {
+	return events.Event{
+		ID: id, Subject: subject, Time: s.r.cfg.Now().UTC(), Actor: actor,
+		Trace: s.job.Prepared.Trace, Data: data,
+	}
+}
+
+// record appends evidence and waits long for it: an answer that is not stored
+// is an answer lost.
+func (s *step) record(ctx context.Context, subject events.Subject, id string, data events.Data) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), recordTimeout, errors.New("evidence could not be stored in time"))
+	defer cancel()
+	got, err := s.r.cfg.Ledger.Record(ctx, s.event(subject, id, data))
+	if err != nil {
+		return fmt.Errorf("record %s: %w", data.Type(), err)
+	}
+	s.seq = max(s.seq, got.Seq)
+	s.repeat = got.Outcome == events.Duplicate
+	return nil
+}
+
+// decide appends a decision under the fence and reports whether it stands.
+func (s *step) decide(ctx context.Context, subject events.Subject, expected uint64, id string, data events.Data) (bool, error) {
+	e := s.event(subject, id, data)
+	claim, err := events.NewULID(e.Time, s.r.cfg.Entropy)
+	if err != nil {
+		return false, err
+	}
+	e.Claim = claim
+	got, err := s.r.cfg.Ledger.Decide(ctx, expected, e)
+	if err != nil {
+		return false, fmt.Errorf("decide %s: %w", data.Type(), err)
+	}
+	s.seq = max(s.seq, got.Seq)
+	if got.Outcome == events.Fenced {
+		s.r.cfg.Metrics.fenced.Inc()
+		s.repeat = true
+		return false, nil
+	}
+	return true, nil
+}
+
+// drain returns a context that outlives ctx by drainTime: a stop of ours should
+// not turn an answer that is on its way into an unknown.
+func drain(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(drainTime, cancel) })
+	return out, func() { stop(); cancel() }
+}
+
+// settle announces the outcome: first the decision, then the public copy.
+func (s *step) settle(ctx context.Context) error {
+	data := s.job.Settlement(s.action.G)
+	ok, err := s.decide(ctx, s.operation(), s.job.OpSeq, fmt.Sprintf("st:%s:%d", s.job.Operation, data.G), data)
+	if err != nil || !ok {
+		return err
+	}
+	s.r.cfg.Metrics.announced(s.job.Provider, data, s.job.Prepared.Contract.Callback, s.r.cfg.Now())
+	s.r.log.Info("settled", "operation", string(s.job.Operation), "state", string(data.State), "learned_by", string(data.LearnedBy), "seq", s.seq)
+	return s.publish(ctx, data)
+}
+
+// announce writes the public copy that a crash left owing.
+func (s *step) announce(ctx context.Context) error {
+	for _, x := range s.job.Settlements {
+		if x.G == s.action.G && x.Settled != nil {
+			return s.publish(ctx, x.Settled)
+		}
+	}
+	return fmt.Errorf("settlement %d of %s is not in the job", s.action.G, s.job.Operation)
+}
+
+func (s *step) publish(ctx context.Context, data *events.Settled) error {
+	subject := events.SettledSubject(s.job.Provider, s.job.Operation, data.G)
+	_, err := s.decide(ctx, subject, 0, fmt.Sprintf("st:%s:%d", s.job.Operation, data.G), data)
+	return err
+}
+
+func (s *step) review(ctx context.Context, reason string) error {
+	id := reason + ":1"
+	ok, err := s.decide(ctx, s.operation(), s.job.OpSeq, fmt.Sprintf("ro:%s:%s", s.job.Operation, id),
+		&events.ReviewOpened{ID: id, Reason: reason, State: s.job.State})
+	if ok {
+		s.r.log.Error("a person has to decide", "operation", string(s.job.Operation), "reason", reason, "state", string(s.job.State))
+	}
+	return err
+}
+
+// collect stores the result. What came with the confirming read is stored as it
+// is; nothing leaves the machine for it.
+func (s *step) collect(ctx context.Context) error {
+	result := s.job.InlineResult()
+	if result == nil {
+		empty, err := events.JSONBlob([]byte("null"))
+		if err != nil {
+			return err
+		}
+		result = &empty
+	}
+	return s.record(ctx, s.operation(), fmt.Sprintf("rx:%s:%d:0:stored", s.job.Operation, s.action.G),
+		&events.ResultStored{G: s.action.G, Result: *result})
+}
