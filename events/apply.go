@@ -152,6 +152,9 @@ func applySettled(v View, rec Recorded) (Touched, Verdict, error) {
 	if err != nil {
 		return Touched{}, "", fmt.Errorf("view job: %w", err)
 	}
+	if m := j.public(d.G); m.Set() && m.Seq <= rec.Seq {
+		return Touched{}, VerdictStale, nil
+	}
 	j.announce(d, Mark{Seq: rec.Seq, At: e.Time})
 	j.touch(rec.Seq)
 	return Touched{Jobs: []*Job{j}}, VerdictApplied, nil

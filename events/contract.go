@@ -79,10 +79,10 @@ func DefaultDeadlines(c Contract) Deadlines {
 	return d
 }
 
-// Overlay returns d with every non-zero clock of o in its place.
+// Overlay returns d with every positive clock of o in its place.
 func (d Deadlines) Overlay(o Deadlines) Deadlines {
 	set := func(dst *Duration, v Duration) {
-		if v != 0 {
+		if v > 0 {
 			*dst = v
 		}
 	}

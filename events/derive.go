@@ -170,8 +170,8 @@ func (j *Job) deriveBound(r *Remote) (State, string) {
 			return j.deriveSucceeded(why)
 		}
 	}
-	passed := j.confirmPassed(r)
 	if len(run.Claims) > 0 {
+		passed := j.confirmPassed(r.lastClaim())
 		switch {
 		case !passed && len(run.Claims) > 1:
 			return StateConfirming, WhyContested
@@ -184,7 +184,7 @@ func (j *Job) deriveBound(r *Remote) (State, string) {
 		}
 		// A later read found the job alive: the claim is contradicted.
 	}
-	if r.gone() && passed {
+	if r.gone() && j.confirmPassed(r.Gone) {
 		return StateNeedsReview, WhyJobGone
 	}
 	if j.fired(ClockResult, 1).Set() {
@@ -219,11 +219,13 @@ func (j *Job) deriveSucceeded(why string) (State, string) {
 	return StateResultCollecting, WhyResultPending
 }
 
-// confirmPassed reports whether the confirm clock ran out on everything that
-// is claimed so far. A claim (or "gone") newer than the last firing arms it anew.
-func (j *Job) confirmPassed(r *Remote) bool {
+// confirmPassed reports whether the confirm clock ran out on the latest claim,
+// or on the latest "gone". News after the last firing arms the clock anew. The
+// two are asked about apart: a "gone" must not revive a claim that a read has
+// contradicted, since no clock would then run on it.
+func (j *Job) confirmPassed(news Mark) bool {
 	_, fired := j.lastFired(ClockConfirm)
-	return fired.Set() && fired.Seq > max(r.lastClaim().Seq, r.Gone.Seq)
+	return fired.Set() && fired.Seq > news.Seq
 }
 
 // due is one running clock.
@@ -233,19 +235,28 @@ type due struct {
 	at   time.Time
 }
 
-// clocks returns the clocks that run in the present state, at most three.
+// clocks returns the clocks that run in the present state, at most three. None
+// runs once an outcome stands or a person is asked.
 func (j *Job) clocks() []due {
 	var out []due
+	if j.State.Settled() || j.State.Suspended() {
+		return out
+	}
 	run := func(name Clock, gen int, start time.Time, d Duration) {
 		if !start.IsZero() && d > 0 && !j.fired(name, gen).Set() {
 			out = append(out, due{name, gen, start.Add(d.Std())})
 		}
 	}
-	limits := j.Prepared.Deadlines
+	// A clock that nobody set would never run out, and nobody would be asked.
+	limits := DefaultDeadlines(j.Prepared.Contract).Overlay(j.Prepared.Deadlines)
 	if len(j.Bound) == 0 {
 		c := j.creation()
 		if c.dirty != nil {
-			run(ClockCreate, c.dirty.N, c.dirty.At, limits.Create)
+			began := c.dirty.Mark
+			if !began.Set() {
+				began = c.dirty.Ended // an answer without a decision; the fence forbids it
+			}
+			run(ClockCreate, c.dirty.N, began.At, limits.Create)
 			run(ClockRecon, c.dirty.N, j.createClosed(c), limits.Recon)
 		} else if c.rejected == nil && !limits.StartBy.IsZero() && !j.fired(ClockStartBy, 1).Set() {
 			out = append(out, due{ClockStartBy, 1, limits.StartBy})
@@ -259,7 +270,7 @@ func (j *Job) clocks() []due {
 	switch j.State {
 	case StateAccepted, StateObserving:
 		run(ClockResult, 1, j.Bound[0].At, limits.Result)
-		if r.gone() && !j.confirmPassed(r) {
+		if r.gone() && !j.confirmPassed(r.Gone) {
 			run(ClockConfirm, j.nextGen(ClockConfirm), r.Gone.At, limits.Confirm)
 		}
 	case StateConfirming:

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // ErrInvalidEvent is wrapped by every refusal of Encode and Decode.
@@ -147,6 +149,9 @@ func Encode(e Event) ([]byte, error) {
 // subject and id are then still filled in where they could be read.
 func Decode(b []byte) (Event, error) {
 	var w wire
+	if len(b) > EventMaxBytes {
+		return Event{}, fmt.Errorf("%w: %d bytes, limit %d", ErrInvalidEvent, len(b), EventMaxBytes)
+	}
 	if err := json.Unmarshal(b, &w); err != nil {
 		return Event{}, fmt.Errorf("%w: decode: %w", ErrInvalidEvent, err)
 	}
@@ -229,11 +234,14 @@ func (e Event) validate() error {
 	if e.ID == "" || len(e.ID) > 512 {
 		return fmt.Errorf("id of %d bytes, want 1 to 512", len(e.ID))
 	}
-	if strings.ContainsAny(e.ID, "\r\n\x00") {
-		return errors.New("id contains a control character")
+	if !utf8.ValidString(e.ID) || strings.ContainsFunc(e.ID, unicode.IsControl) {
+		return errors.New("id contains a control character or is not UTF-8")
 	}
 	if e.Time.IsZero() {
 		return errors.New("no time")
+	}
+	if y := e.Time.UTC().Year(); y < 1 || y > 9999 {
+		return fmt.Errorf("time in the year %d cannot be written", y)
 	}
 	if len(e.Actor) > 256 {
 		return fmt.Errorf("actor of %d bytes, limit 256", len(e.Actor))
@@ -248,6 +256,50 @@ func (e Event) validate() error {
 	}
 	if err := e.Data.validate(); err != nil {
 		return fmt.Errorf("%s: %w", e.Data.Type(), err)
+	}
+	if err := e.belongs(); err != nil {
+		return fmt.Errorf("%s on subject %s: %w", e.Data.Type(), e.Subject, err)
+	}
+	return nil
+}
+
+// belongs checks that the payload is about what the subject names: the fold
+// files by the one and reads the other.
+func (e Event) belongs() error {
+	var ref RemoteRef
+	switch d := e.Data.(type) {
+	case *Prepared:
+		if d.Intent.Provider != e.Subject.Provider || string(d.Intent.OperationID) != e.Subject.Key {
+			return errors.New("the intent names another operation")
+		}
+		return nil
+	case *Settled:
+		if e.Subject.Kind == SubjectSettled && d.G != e.Subject.G {
+			return fmt.Errorf("settlement is %d", d.G)
+		}
+		return nil
+	case *Accepted:
+		ref = d.Remote
+	case *ReconFound:
+		ref = d.Remote
+	case *Observed:
+		ref = d.Remote
+	case *Unrecognised:
+		ref = d.Remote
+	case *Gone:
+		ref = d.Remote
+	case *PollDeferred:
+		ref = d.Remote
+	case *PollAudit:
+		ref = d.Remote
+	default:
+		return nil
+	}
+	if ref.Key != MakeJobKey(e.Subject.Provider, ref.Account, ref.ID) {
+		return errors.New("remote.key is not the key of remote.account and remote.id")
+	}
+	if e.Subject.Kind == SubjectJob && string(ref.Key) != e.Subject.Key {
+		return errors.New("remote.key is another job's")
 	}
 	return nil
 }

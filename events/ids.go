@@ -33,6 +33,7 @@ var (
 	providerPattern  = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 	operationPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 	jobKeyPattern    = regexp.MustCompile(`^[a-z2-7]{26}$`)
+	inboxPattern     = regexp.MustCompile(`^[0-9A-Za-z]{26}$`)
 )
 
 // RemoteIDMaxBytes bounds what a provider may call its job. Longer ids are
@@ -97,8 +98,8 @@ func HashID(parts ...string) string { return digest26(parts...) }
 func digest26(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
-		_, _ = io.WriteString(h, p) // a hash never fails
-		_, _ = h.Write([]byte{0})
+		// The length goes first: a part may hold any byte, a provider's id too.
+		_, _ = fmt.Fprintf(h, "%d:%s", len(p), p) // a hash never fails
 	}
 	s := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil))
 	return strings.ToLower(s[:26])

@@ -37,7 +37,7 @@ type Intent struct {
 	AuthorizedBy string `json:"authorized_by,omitempty"`
 	// Effects names the configured effects to run on settlement; nil means the
 	// configured default, an empty list none.
-	Effects   []string          `json:"effects,omitempty"`
+	Effects   []string          `json:"effects,omitzero"` // an empty list is kept
 	Labels    map[string]string `json:"labels,omitempty"`
 	Deadlines Deadlines         `json:"deadlines,omitzero"`
 }
@@ -76,7 +76,11 @@ func (e *RefusedError) Error() string {
 func ParseIntent(data []byte, provider Provider, operation OperationID) (Intent, error) {
 	in := Intent{Provider: provider, OperationID: operation}
 	if err := in.parse(data); err != nil {
-		return Intent{}, &RefusedError{Kind: RefusedInvalid, Operation: in.OperationID, Field: err.Field, Reason: err.Reason}
+		named, bad := ParseOperationID(string(in.OperationID))
+		if bad != nil {
+			named = ""
+		}
+		return Intent{}, &RefusedError{Kind: RefusedInvalid, Operation: named, Field: err.Field, Reason: err.Reason}
 	}
 	return in, nil
 }
@@ -140,7 +144,7 @@ func (in *Intent) field(name string, raw json.RawMessage) *FieldError {
 	case "effects":
 		return decodeField(name, raw, &in.Effects, "an array of strings")
 	case "labels":
-		return decodeField(name, raw, &in.Labels, "an object of strings")
+		return in.labels(raw)
 	case "deadlines":
 		return in.deadlines(raw)
 	case "input":
@@ -153,6 +157,22 @@ func (in *Intent) field(name string, raw json.RawMessage) *FieldError {
 		in.Input = raw
 	default:
 		return &FieldError{Field: name, Reason: "unknown field; known are operation_id, provider, account, input, authorized_by, effects, labels, deadlines"}
+	}
+	return nil
+}
+
+// labels refuses a null value, which the decoder would take for "".
+func (in *Intent) labels(raw json.RawMessage) *FieldError {
+	var labels map[string]*string
+	if e := decodeField("labels", raw, &labels, "an object of strings"); e != nil {
+		return e
+	}
+	in.Labels = make(map[string]string, len(labels))
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		if labels[k] == nil {
+			return &FieldError{Field: join("labels", k), Reason: "is null; leave it out or give a string"}
+		}
+		in.Labels[k] = *labels[k]
 	}
 	return nil
 }
@@ -171,6 +191,9 @@ func (in *Intent) deadlines(raw json.RawMessage) *FieldError {
 				return e
 			}
 			d.StartBy = d.StartBy.UTC()
+			if y := d.StartBy.Year(); y < 1970 || y > 9999 {
+				return &FieldError{Field: at, Reason: fmt.Sprintf("is in the year %d, want 1970 to 9999", y)}
+			}
 			continue
 		}
 		dst, ok := clocks[name]
@@ -221,6 +244,9 @@ func (in *Intent) validate() error {
 		return &FieldError{Field: "effects", Reason: fmt.Sprintf("%d names, limit %d", len(in.Effects), effectsMax)}
 	}
 	for i, name := range in.Effects {
+		if name == "" || len(name) > wordMaxBytes {
+			return &FieldError{Field: "effects", Reason: fmt.Sprintf("names are 1 to %d bytes", wordMaxBytes)}
+		}
 		if slices.Contains(in.Effects[:i], name) {
 			return &FieldError{Field: "effects", Reason: fmt.Sprintf("names %.40q twice", name)}
 		}

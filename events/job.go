@@ -95,6 +95,8 @@ type Result struct {
 	StoredAt    Mark          `json:"stored_at,omitzero"`
 	Unavailable string        `json:"unavailable,omitempty"` // reason
 	Invalid     string        `json:"invalid,omitempty"`     // rule
+	Tried       int           `json:"tried,omitempty"`       // highest attempt that gave nothing yet
+	TriedAt     Mark          `json:"tried_at,omitzero"`     // latest of those
 }
 
 // Settlement is one announcement, first by sequence in its generation.
@@ -188,7 +190,7 @@ func (j *Job) joinAttempt(data Data, m Mark) {
 		j.bind(Binding{Mark: m, Remote: d.Remote, Via: "create"})
 	case *Rejected:
 		a := j.attempt(d.N)
-		if a.Rejected == nil || d.Class < a.Rejected.Class {
+		if a.Rejected == nil || d.before(a.Rejected) {
 			a.Rejected = d
 		}
 		a.Ended = latest(a.Ended, m)
@@ -205,6 +207,13 @@ func (j *Job) joinAttempt(data Data, m Mark) {
 		}
 		a.Ended = latest(a.Ended, m)
 	}
+}
+
+// before orders two refusals of one attempt, so that the order of arrival does
+// not show.
+func (d *Rejected) before(o *Rejected) bool {
+	return cmp.Or(cmp.Compare(d.Class, o.Class), cmp.Compare(d.Code, o.Code),
+		cmp.Compare(d.Message, o.Message), cmp.Compare(d.Status, o.Status)) < 0
 }
 
 // firstWord joins two words that say the same thing differently: the smaller
@@ -231,10 +240,11 @@ func (j *Job) bind(b Binding) {
 func addBinding(list []Binding, b Binding) []Binding {
 	for i := range list {
 		if list[i].Remote.Key == b.Remote.Key {
-			if b.Seq < list[i].Seq {
-				list[i] = b
+			if b.Seq >= list[i].Seq {
+				return list
 			}
-			return list
+			list = slices.Delete(list, i, i+1)
+			break
 		}
 	}
 	list = append(list, b)
@@ -285,10 +295,14 @@ func (j *Job) joinResult(data Data, m Mark) {
 		}
 	case *ResultUnavailable:
 		r := j.result(d.G)
-		r.Unavailable = firstWord(r.Unavailable, d.Reason)
+		if !d.Final {
+			r.Tried, r.TriedAt = max(r.Tried, d.N), latest(r.TriedAt, m)
+			return // the collect clock decides when it is over
+		}
+		r.Unavailable = firstWord(r.Unavailable, cmp.Or(d.Reason, WhyResultUnavailable))
 	case *ResultInvalid:
 		r := j.result(d.G)
-		r.Invalid = firstWord(r.Invalid, d.Rule)
+		r.Invalid = firstWord(r.Invalid, cmp.Or(d.Rule, WhyResultInvalid))
 	}
 }
 
@@ -325,6 +339,16 @@ func (j *Job) announce(d *Settled, m Mark) {
 	// makes the join independent of that.
 	j.Settlements = append(j.Settlements, Settlement{G: d.G, State: d.State, Settled: d, Public: m})
 	slices.SortFunc(j.Settlements, func(a, b Settlement) int { return cmp.Compare(a.G, b.G) })
+}
+
+// public returns where the public copy of settlement g stands.
+func (j *Job) public(g int) Mark {
+	for i := range j.Settlements {
+		if j.Settlements[i].G == g {
+			return j.Settlements[i].Public
+		}
+	}
+	return Mark{}
 }
 
 // settlement returns the newest announcement, nil if there is none.

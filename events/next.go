@@ -28,7 +28,7 @@ const (
 type Action struct {
 	Kind ActionKind
 	At   time.Time // not before; meaningless for ActNone
-	N    int       // create: number of the attempt; expire_lease: the attempt that ended
+	N    int       // create, collect: number of the attempt; expire_lease: the attempt that ended
 	G    int       // settle, announce: settlement; collect: result generation
 	// Clock, Gen and Due are of a deadline.
 	Clock Clock
@@ -52,6 +52,7 @@ type Memory struct {
 // deadlines that wait for reads, so an outage of ours does not decide for the
 // provider.
 func Next(j *Job, p Policy, now time.Time, m Memory) Action {
+	p = p.WithDefaults()
 	main := j.mainAction(p, now, m)
 	for _, c := range j.clocks() {
 		d := Action{Kind: ActDeadline, At: c.at, Clock: c.name, Gen: c.gen, Due: c.at}
@@ -97,11 +98,11 @@ func (j *Job) mainAction(p Policy, now time.Time, m Memory) Action {
 	case StateCreateUnknown:
 		return j.unknownAction(p, now, m)
 	case StateReconciling:
-		return j.lookupAction(p, now, m)
+		return j.lookupAction(p, m)
 	case StateResultCollecting:
-		return Action{Kind: ActCollect, At: now, G: 1, Remote: j.Bound[0].Remote}
+		return j.collectAction(p)
 	default: // accepted, observing, confirming
-		return j.pollAction(p, now, m)
+		return j.pollAction(p, m)
 	}
 }
 
@@ -147,7 +148,7 @@ func (j *Job) unknownAction(p Policy, now time.Time, m Memory) Action {
 	c := j.creation()
 	look := Action{}
 	if k.Lookup {
-		look = j.lookupAction(p, now, m)
+		look = j.lookupAction(p, m)
 		if j.ReconFailed.Seq < c.newest.Ended.Seq {
 			return look
 		}
@@ -168,7 +169,7 @@ func (j *Job) unknownAction(p Policy, now time.Time, m Memory) Action {
 	return again
 }
 
-func (j *Job) lookupAction(p Policy, now time.Time, m Memory) Action {
+func (j *Job) lookupAction(p Policy, m Memory) Action {
 	if !j.Prepared.Contract.Lookup {
 		return Action{}
 	}
@@ -179,7 +180,7 @@ func (j *Job) lookupAction(p Policy, now time.Time, m Memory) Action {
 	return Action{Kind: ActLookup, At: nextTick(j.Operation, t0, m.Polled, p.RetryBase, p.RetryCap, p.PollJitter)}
 }
 
-func (j *Job) pollAction(p Policy, now time.Time, m Memory) Action {
+func (j *Job) pollAction(p Policy, m Memory) Action {
 	r := j.Remote()
 	if r == nil || !j.Prepared.Contract.Status {
 		return Action{}
@@ -191,13 +192,31 @@ func (j *Job) pollAction(p Policy, now time.Time, m Memory) Action {
 	}
 	switch {
 	case urgent.Set() && m.Polled.Before(urgent.At):
-		a.At = now // a claim is confirmed by reading at once
+		a.At = urgent.At // a claim is confirmed by reading at once
 	case urgent.Set():
 		a.At = nextTick(j.Operation, urgent.At, m.Polled, p.PollBase, p.PollCap, p.PollJitter)
 	default:
-		a.At = nextTick(j.Operation, laterTime(r.changed(), j.Bound[0].At), now, p.PollBase, p.PollCap, p.PollJitter)
+		a.At = nextTick(j.Operation, laterTime(r.changed(), j.Bound[0].At), m.Polled, p.PollBase, p.PollCap, p.PollJitter)
 	}
 	return deferred(a, r)
+}
+
+// collectAction collects at once, and again at growing intervals after attempts
+// that gave nothing yet.
+func (j *Job) collectAction(p Policy) Action {
+	r := j.Remote()
+	if r == nil {
+		return Action{}
+	}
+	a := Action{Kind: ActCollect, At: j.confirmedAt(r).At, G: 1, N: 1, Remote: j.Bound[0].Remote}
+	if n := len(j.Results); n > 0 {
+		last := &j.Results[n-1]
+		a.G, a.N = last.G, last.Tried+1
+		if last.TriedAt.Set() {
+			a.At = last.TriedAt.At.Add(step(j.Operation, max(last.Tried-1, 0), p.RetryBase, p.RetryCap, p.PollJitter))
+		}
+	}
+	return a
 }
 
 // suspendedAction asks a person, once a reason, and goes on reading slowly.
@@ -208,7 +227,7 @@ func (j *Job) suspendedAction(p Policy, now time.Time, m Memory) Action {
 	r := j.Remote()
 	if r == nil || !j.Prepared.Contract.Status {
 		if len(j.Bound) == 0 && j.Prepared.Contract.Lookup && len(j.Attempts) > 0 {
-			a := j.lookupAction(p, now, m)
+			a := j.lookupAction(p, m)
 			a.At = laterTime(a.At, m.Polled.Add(p.ReconcileInterval))
 			return a
 		}

@@ -117,8 +117,11 @@ func (r *Remote) join(data Data, m Mark) {
 		r.Gone = latest(r.Gone, m)
 	case *PollDeferred:
 		r.Ref = d.Remote
-		if d.Until.After(r.Deferred.Until) {
+		switch {
+		case d.Until.After(r.Deferred.Until):
 			r.Deferred = Deferred{Until: d.Until, Reason: d.Reason}
+		case d.Until.Equal(r.Deferred.Until):
+			r.Deferred.Reason = firstWord(r.Deferred.Reason, d.Reason)
 		}
 	case *PollAudit:
 		r.Ref = d.Remote

@@ -28,9 +28,9 @@ func nextTick(op OperationID, t0, after time.Time, base, limit time.Duration, ji
 
 // step is the i-th interval (from 0) of an operation's schedule.
 func step(op OperationID, i int, base, limit time.Duration, jitter float64) time.Duration {
-	d := limit
-	if i < 40 && base<<i > 0 && base<<i < limit {
-		d = base << i
+	d := min(base, limit)
+	for n := i; n > 0 && d < limit; n-- {
+		d = min(d, limit-d) + d // doubled, without overflow
 	}
 	return time.Duration(float64(d) * (1 + jitter*(2*dice(op, i)-1)))
 }

@@ -109,13 +109,12 @@ func ParseSubject(text string) (Subject, error) {
 	case SubjectSettled:
 		want = 4
 		if _, err = ParseOperationID(s.Key); err == nil && len(t) == 4 {
-			s.G, err = strconv.Atoi(t[3])
-			if err == nil && (s.G < 1 || strconv.Itoa(s.G) != t[3]) {
+			if s.G, err = strconv.Atoi(t[3]); err != nil || s.G < 1 || strconv.Itoa(s.G) != t[3] {
 				err = fmt.Errorf("%w: settlement generation %.20q", ErrInvalidID, t[3])
 			}
 		}
 	case SubjectInbox:
-		if len(s.Key) != 26 {
+		if !inboxPattern.MatchString(s.Key) {
 			err = fmt.Errorf("%w: inbox id %.40q", ErrInvalidID, s.Key)
 		}
 	default:

@@ -3,6 +3,7 @@ package events
 import (
 	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
 // Validation is the same before an append and after a read: a broken event is
@@ -184,6 +185,9 @@ func (d *EventParked) validate() error {
 func (r RemoteRef) validate() error {
 	if r.ID == "" || len(r.ID) > RemoteIDMaxBytes {
 		return fmt.Errorf("remote.id of %d bytes, want 1 to %d", len(r.ID), RemoteIDMaxBytes)
+	}
+	if !utf8.ValidString(r.ID) || !utf8.ValidString(r.Account) {
+		return errors.New("remote.id or remote.account is not UTF-8")
 	}
 	_, err := ParseJobKey(string(r.Key))
 	return err

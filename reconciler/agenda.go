@@ -67,13 +67,6 @@ func (a *agenda) observe(j *events.Job) {
 	}
 }
 
-// forget drops every entry, at a take-over.
-func (a *agenda) forget() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.entries, a.queue = map[events.OperationID]*entry{}, nil
-}
-
 // schedule computes the entry's next step and its place. The lock is held.
 func (a *agenda) schedule(e *entry) {
 	now := a.now()

@@ -71,8 +71,8 @@ func (r *Reconciler) Observe(j *events.Job) {
 	}
 }
 
-// Forget drops what is known, before a new take-over observes everything anew.
-func (r *Reconciler) Forget() { r.agenda.forget() }
+// Name is the provider's configured name.
+func (r *Reconciler) Name() string { return string(r.cfg.Provider.Name()) }
 
 // Concurrency is how many workers the provider's description allows.
 func (r *Reconciler) Concurrency() int { return r.cfg.Provider.ConcurrencyMax() }

@@ -147,13 +147,6 @@ func (r *Runner) Observe(j *events.Job) {
 	}
 }
 
-// Forget drops what is known, before a new take-over observes everything anew.
-func (r *Runner) Forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.owed = map[events.OperationID]*owing{}
-}
-
 // Owing is how many jobs owe an effect now.
 func (r *Runner) Owing() int {
 	r.mu.Lock()

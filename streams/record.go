@@ -1,0 +1,322 @@
+package streams
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pawl-dev/pawl/events"
+)
+
+// Limits of the group commit.
+const (
+	batchFrom    = 30   // fewer waiting messages are published singly: a batch has a fixed cost
+	batchMax     = 1000 // the server's limit
+	queueMax     = 4096 // callers beyond it wait
+	recentMax    = 8192 // acknowledged ids that are remembered
+	singleFlight = 64   // single publishes at a time
+)
+
+// Record implements events.Recorder.
+func (s *Store) Record(ctx context.Context, e events.Event) (events.Appended, error) {
+	ctx, cancel := withDeadline(ctx)
+	defer cancel()
+	got, err := s.record(ctx, e)
+	if err != nil || got.Outcome != events.Duplicate {
+		return got, err
+	}
+	same, err := s.sameContent(ctx, e, got.Seq)
+	if err != nil {
+		return events.Appended{}, err
+	}
+	if same {
+		return got, nil
+	}
+	// One id, two contents: a sender that reuses ids, or an attack. Both stay.
+	hash, err := events.ContentHash(e)
+	if err != nil {
+		return events.Appended{}, err
+	}
+	e.ID += "~" + hash[:8]
+	got, err = s.record(ctx, e)
+	if err == nil && got.Outcome == events.Stored {
+		got.Outcome = events.Collision
+	}
+	return got, err
+}
+
+// sameContent compares an event with what stands at the sequence that the
+// server called its duplicate. What was deleted cannot vouch for anything.
+func (s *Store) sameContent(ctx context.Context, e events.Event, seq uint64) (bool, error) {
+	var rec events.Recorded
+	for n := 0; ; n++ {
+		m, found, err := s.getMsg(ctx, s.topology.Events.Name, map[string]any{"seq": seq})
+		if err == nil && !found {
+			return false, nil
+		}
+		if err == nil {
+			rec = s.decode(m.Subject, m.Seq, m.Time, m.Data)
+			break
+		}
+		if !pause(ctx, n) {
+			return false, err
+		}
+	}
+	if rec.Err != nil || rec.Event.ID != e.ID {
+		return false, nil
+	}
+	ours, err := events.ContentHash(e)
+	if err != nil {
+		return false, err
+	}
+	theirs, err := events.ContentHash(rec.Event)
+	return err == nil && ours == theirs, nil
+}
+
+// record publishes one event under its id until it is acknowledged.
+func (s *Store) record(ctx context.Context, e events.Event) (events.Appended, error) {
+	body, err := events.Encode(e)
+	if err != nil {
+		return events.Appended{}, err
+	}
+	it := &pending{ctx: ctx, subject: s.subject(e.Subject), id: e.ID, body: body, done: make(chan result, 1)}
+	for n := 0; ; n++ {
+		r := s.committer.submit(ctx, it)
+		if r.err == nil {
+			out := events.Appended{Outcome: events.Stored, Seq: r.seq}
+			if r.duplicate {
+				out.Outcome = events.Duplicate
+			}
+			return out, nil
+		}
+		if isFull(r.err) {
+			return events.Appended{}, unavailable("append evidence", r.err)
+		}
+		if !pause(ctx, n) {
+			return events.Appended{}, fmt.Errorf("%w: append evidence: %w (last: %w)", events.ErrUnavailable, context.Cause(ctx), r.err)
+		}
+	}
+}
+
+// pending is one event that waits for its acknowledgement.
+type pending struct {
+	ctx     context.Context
+	subject string
+	id      string
+	body    []byte
+	done    chan result
+}
+
+type result struct {
+	seq       uint64
+	duplicate bool
+	err       error
+}
+
+func (p *pending) msg() *nats.Msg {
+	m := nats.NewMsg(p.subject)
+	m.Data = p.body
+	m.Header.Set(jetstream.MsgIDHeader, p.id)
+	m.Header.Set("Content-Type", "application/cloudevents+json")
+	return m
+}
+
+// committer groups evidence: on one node every message is an fsync, and a batch
+// is one. It takes what waits and never lingers.
+type committer struct {
+	s     *Store
+	queue chan *pending
+	sem   chan struct{}
+
+	mu     sync.Mutex
+	recent map[string]uint64 // id to sequence
+	order  []string          // of recent, oldest first
+}
+
+func newCommitter(s *Store) *committer {
+	return &committer{s: s, queue: make(chan *pending, queueMax), sem: make(chan struct{}, singleFlight), recent: map[string]uint64{}}
+}
+
+// submit waits for one try; the caller tries again.
+func (c *committer) submit(ctx context.Context, p *pending) result {
+	select {
+	case c.queue <- p:
+	case <-ctx.Done():
+		return result{err: context.Cause(ctx)}
+	}
+	select {
+	case r := <-p.done:
+		return r
+	case <-ctx.Done():
+		// The committer still answers into the buffered channel; nobody reads it.
+		return result{err: context.Cause(ctx)}
+	}
+}
+
+// run commits until the context ends, then answers what still waits.
+func (c *committer) run(ctx context.Context) {
+	var singles sync.WaitGroup
+	defer singles.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			c.drain()
+			return
+		case first := <-c.queue:
+			group := c.fill(first)
+			if len(group) <= batchFrom || c.s.cfg.Replicas > 1 {
+				for _, p := range group {
+					c.sem <- struct{}{}
+					singles.Add(1)
+					go func() {
+						defer func() { <-c.sem; singles.Done() }()
+						c.single(p)
+					}()
+				}
+				continue
+			}
+			c.batch(ctx, group)
+		}
+	}
+}
+
+func (c *committer) fill(first *pending) []*pending {
+	group := []*pending{first}
+	for len(group) < batchMax {
+		select {
+		case p := <-c.queue:
+			group = append(group, p)
+		default:
+			return group
+		}
+	}
+	return group
+}
+
+func (c *committer) drain() {
+	for {
+		select {
+		case p := <-c.queue:
+			p.done <- result{err: nats.ErrConnectionClosed}
+		default:
+			return
+		}
+	}
+}
+
+func (c *committer) single(p *pending) {
+	ack, err := c.s.publish(p.ctx, p.msg())
+	if err == nil {
+		c.remember(p.id, ack.Seq)
+	}
+	p.done <- result{seq: ack.Seq, duplicate: ack.Duplicate, err: err}
+}
+
+// batch commits a group as one atomic batch. One duplicate refuses a whole
+// batch, so ids that are known are answered from memory, and a refused batch is
+// published singly once.
+func (c *committer) batch(ctx context.Context, group []*pending) {
+	fresh := group[:0:0]
+	inBatch := map[string]bool{}
+	var again []*pending
+	for _, p := range group {
+		switch seq, known := c.known(p.id); {
+		case known:
+			p.done <- result{seq: seq, duplicate: true}
+		case inBatch[p.id]:
+			again = append(again, p)
+		default:
+			inBatch[p.id] = true
+			fresh = append(fresh, p)
+		}
+	}
+	if len(fresh) > 0 {
+		msgs := make([]*nats.Msg, len(fresh))
+		for i, p := range fresh {
+			msgs[i] = p.msg()
+		}
+		last, err := c.s.publishBatch(ctx, msgs)
+		for i, p := range fresh {
+			if err == nil {
+				seq := last - uint64(len(fresh)-1-i)
+				c.remember(p.id, seq)
+				p.done <- result{seq: seq}
+			} else {
+				again = append(again, p)
+			}
+		}
+	}
+	c.singly(again)
+}
+
+func (c *committer) singly(group []*pending) {
+	var wg sync.WaitGroup
+	for _, p := range group {
+		c.sem <- struct{}{}
+		wg.Add(1)
+		go func() {
+			defer func() { <-c.sem; wg.Done() }()
+			c.single(p)
+		}()
+	}
+	wg.Wait()
+}
+
+func (c *committer) known(id string) (uint64, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seq, ok := c.recent[id]
+	return seq, ok
+}
+
+func (c *committer) remember(id string, seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.recent[id]; ok {
+		return
+	}
+	c.recent[id] = seq
+	c.order = append(c.order, id)
+	if len(c.order) > recentMax {
+		delete(c.recent, c.order[0])
+		c.order = c.order[1:]
+	}
+}
+
+// publishBatch stores the messages all or nothing and returns the sequence of
+// the last; the others stand right before it.
+func (s *Store) publishBatch(ctx context.Context, msgs []*nats.Msg) (uint64, error) {
+	id, err := randomHex(16)
+	if err != nil {
+		return 0, err
+	}
+	for i, m := range msgs {
+		m.Header.Set("Nats-Batch-Id", id)
+		m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(i+1))
+		if i < len(msgs)-1 {
+			if err := s.nc.PublishMsg(m); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		m.Header.Set("Nats-Batch-Commit", "1")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*tryTimeout)
+	defer cancel()
+	reply, err := s.nc.RequestMsgWithContext(ctx, msgs[len(msgs)-1])
+	if err != nil {
+		return 0, err
+	}
+	ack, err := parseAck(reply.Data)
+	if err != nil {
+		return 0, err
+	}
+	if ack.Count != len(msgs) {
+		return 0, fmt.Errorf("batch of %d was acknowledged as %d", len(msgs), ack.Count)
+	}
+	return ack.Seq, nil
+}

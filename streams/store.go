@@ -1,0 +1,302 @@
+package streams
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/pawl-dev/pawl/events"
+)
+
+// ErrLedgerRegressed means that the stream ends before a sequence that was read
+// from it earlier.
+var ErrLedgerRegressed = errors.New("the stream has lost history")
+
+// Times of one append.
+const (
+	tryTimeout    = 5 * time.Second
+	appendTimeout = 30 * time.Second // for a context without a deadline; longer than a leader election
+	retryPause    = 20 * time.Millisecond
+	retryPauseMax = time.Second
+)
+
+// Config shapes a store. The zero value is one replica under the prefix "pawl".
+type Config struct {
+	Prefix          string // of all subjects; upper-cased in stream names; default pawl
+	Replicas        int    // default 1
+	EventsMaxBytes  int64  // default 32 GiB; the stream refuses beyond it
+	IntentsMaxBytes int64  // default 4 GiB
+	JobsMaxBytes    int64  // default 16 GiB
+	ObjectsMaxBytes int64  // default 8 GiB
+	DedupWindow     time.Duration
+	Logger          *slog.Logger
+	Now             func() time.Time // default time.Now
+	Entropy         io.Reader        // default crypto/rand
+}
+
+func (c Config) withDefaults() Config {
+	size := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if c.Prefix == "" {
+		c.Prefix = "pawl"
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	size(&c.EventsMaxBytes, eventsMaxBytes)
+	size(&c.IntentsMaxBytes, intentsMaxBytes)
+	size(&c.JobsMaxBytes, jobsMaxBytes)
+	size(&c.ObjectsMaxBytes, objectsMaxBytes)
+	if c.DedupWindow == 0 {
+		c.DedupWindow = dedupWindow
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Entropy == nil {
+		c.Entropy = rand.Reader
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if _, err := events.ParseProvider(c.Prefix); err != nil {
+		return fmt.Errorf("prefix %q: want 1 to 32 of a-z, 0-9 and '-'", c.Prefix)
+	}
+	if c.Replicas != 1 && c.Replicas != 3 && c.Replicas != 5 {
+		return fmt.Errorf("replicas %d: want 1, 3 or 5", c.Replicas)
+	}
+	return nil
+}
+
+// Store is one installation's streams and buckets. Its methods may be called
+// concurrently.
+type Store struct {
+	cfg      Config
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	topology Topology
+	objects  objectStore
+	ledgerID string
+
+	committer *committer
+	stop      context.CancelFunc
+	running   sync.WaitGroup
+}
+
+// Open creates or checks the streams and returns the store, which owns the
+// connection from now on.
+func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	s := &Store{cfg: cfg, nc: nc, js: js}
+	if err := s.ensure(ctx); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	run, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.committer = newCommitter(s)
+	s.running.Add(1)
+	go func() { defer s.running.Done(); s.committer.run(run) }()
+	if err := s.openLedger(ctx); err != nil {
+		stop()
+		s.running.Wait()
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return s, nil
+}
+
+// openLedger reads the first message of the stream, and writes it into an empty
+// one. Two processes that start at once agree by the fence.
+func (s *Store) openLedger(ctx context.Context) error {
+	id, err := events.NewULID(s.cfg.Now(), s.cfg.Entropy)
+	if err != nil {
+		return err
+	}
+	e := events.Event{
+		ID: "genesis", Subject: events.GenesisSubject(), Time: s.cfg.Now().UTC(), Actor: "streams", Claim: id,
+		Data: &events.Genesis{LedgerID: id},
+	}
+	got, err := s.Decide(ctx, 0, e)
+	if err != nil {
+		return fmt.Errorf("genesis: %w", err)
+	}
+	if got.Outcome == events.Fenced && got.Winner != nil {
+		e = got.Winner.Event
+	}
+	g, ok := e.Data.(*events.Genesis)
+	if !ok {
+		return errors.New("genesis: the subject holds something else")
+	}
+	s.ledgerID = g.LedgerID
+	return nil
+}
+
+// Close waits for what the store runs itself and closes the connection.
+func (s *Store) Close() error {
+	s.stop()
+	s.running.Wait()
+	s.nc.Close()
+	return nil
+}
+
+// LedgerID names the genesis of the event stream.
+func (s *Store) LedgerID() string { return s.ledgerID }
+
+// Objects is the store of what is too large for an event.
+func (s *Store) Objects() events.Objects { return s.objects }
+
+// subject gives an event's full NATS subject.
+func (s *Store) subject(x events.Subject) string { return s.cfg.Prefix + ".events." + x.String() }
+
+// LastSeq is the last sequence of the event stream.
+func (s *Store) LastSeq(ctx context.Context) (uint64, error) {
+	info, err := s.info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return info.State.LastSeq, nil
+}
+
+func (s *Store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
+	st, err := s.js.Stream(ctx, s.topology.Events.Name)
+	if err != nil {
+		return nil, unavailable("stream info", err)
+	}
+	return st.CachedInfo(), nil
+}
+
+// Ready reports whether an event could be stored now: the stream has a leader
+// and is not full. The error wraps events.ErrUnavailable.
+func (s *Store) Ready(ctx context.Context) error {
+	info, err := s.info(ctx)
+	if err != nil {
+		return err
+	}
+	if info.Cluster != nil && info.Cluster.Name != "" && info.Cluster.Leader == "" {
+		return fmt.Errorf("%w: the event stream has no leader", events.ErrUnavailable)
+	}
+	if limit := s.cfg.EventsMaxBytes; limit > 0 && int64(info.State.Bytes)+events.EventMaxBytes > limit {
+		return fmt.Errorf("%w: the event stream is full (%d of %d bytes)", events.ErrUnavailable, info.State.Bytes, limit)
+	}
+	return nil
+}
+
+// Durability says what an acknowledgement means, for health.
+func (s *Store) Durability() string {
+	if s.cfg.Replicas > 1 {
+		return fmt.Sprintf("quorum of %d", s.cfg.Replicas)
+	}
+	return "single node"
+}
+
+// unavailable wraps an error of the connection or the server.
+func unavailable(doing string, err error) error {
+	return fmt.Errorf("%w: %s: %w", events.ErrUnavailable, doing, err)
+}
+
+// pubAck is the server's answer to a publish.
+type pubAck struct {
+	Stream    string    `json:"stream"`
+	Seq       uint64    `json:"seq"`
+	Duplicate bool      `json:"duplicate"`
+	Count     int       `json:"count"`
+	Error     *apiError `json:"error"`
+}
+
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+func (e *apiError) Error() string { return fmt.Sprintf("nats: %s (%d)", e.Description, e.ErrCode) }
+
+// Error codes of the server that mean something to us.
+const (
+	codeWrongLastSeq       = 10071
+	codeDuplicateInProcess = 10158
+	codeWrongLastInFlight  = 10164
+	codeBatchDuplicate     = 10201
+	codeNoMessage          = 10037
+)
+
+// isFull reports whether an error says that the store takes nothing more. A
+// repeat would get the same answer until somebody makes room.
+func isFull(err error) bool {
+	var api *apiError
+	if !errors.As(err, &api) {
+		return false
+	}
+	switch api.ErrCode {
+	case 10023, 10028, 10047, 10077, 10122: // insufficient resources, account, storage, store failed, max bytes
+		return true
+	default:
+		return strings.Contains(api.Description, "maximum bytes") || strings.Contains(api.Description, "no space")
+	}
+}
+
+// publish sends one message and waits for its acknowledgement.
+func (s *Store) publish(ctx context.Context, m *nats.Msg) (pubAck, error) {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	reply, err := s.nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return pubAck{}, err
+	}
+	return parseAck(reply.Data)
+}
+
+func parseAck(data []byte) (pubAck, error) {
+	var ack pubAck
+	if err := json.Unmarshal(data, &ack); err != nil {
+		return ack, fmt.Errorf("acknowledgement: %w", err)
+	}
+	if ack.Error != nil {
+		return ack, ack.Error
+	}
+	return ack, nil
+}
+
+// pause waits before another try; it reports false when the context ended.
+func pause(ctx context.Context, n int) bool {
+	d := min(retryPause<<min(n, 10), retryPauseMax)
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// withDeadline gives a context without a deadline the default one.
+func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, appendTimeout)
+}
