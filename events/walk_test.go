@@ -175,6 +175,11 @@ func remoteWalks() []walk {
 			walkStep{time.Second, gone("j1"), StateAccepted, WhyBound, ActPoll},
 			walkStep{time.Second, read("j1", RemoteRunning), StateObserving, WhyAlive, ActPoll},
 		)},
+		{"404, then running: the clock that was armed is moot", readable, begin(
+			walkStep{time.Second, gone("j1"), StateAccepted, WhyBound, ActPoll},
+			walkStep{15 * minute, read("j1", RemoteRunning), StateObserving, WhyAlive, ActPoll},
+			walkStep{0, pass(ClockConfirm, 1), StateObserving, WhyAlive, ActPoll},
+		)},
 		{"404 until the confirm clock runs out: a person", readable, begin(
 			walkStep{time.Second, gone("j1"), StateAccepted, "", ActPoll},
 			walkStep{15 * minute, pass(ClockConfirm, 1), StateNeedsReview, WhyJobGone, ActReview},
@@ -200,6 +205,12 @@ func remoteWalks() []walk {
 			walkStep{minute, hook("j1", ok), StateConfirming, WhyContested, ActPoll},
 			walkStep{15 * minute, pass(ClockConfirm, 2), StateNeedsReview, WhyContested, ActReview},
 			walkStep{minute, read("j1", ok), StateSucceeded, WhyConfirmed, ActSettle},
+		)},
+		{"two claims, and reads say running: both contradicted", pushing, begin(
+			walkStep{minute, hook("j1", bad), StateConfirming, WhyClaim, ActPoll},
+			walkStep{minute, hook("j1", ok), StateConfirming, WhyContested, ActPoll},
+			walkStep{minute, read("j1", RemoteRunning), StateConfirming, WhyContested, ActPoll},
+			walkStep{15 * minute, pass(ClockConfirm, 1), StateObserving, WhyAlive, ActPoll},
 		)},
 		{"gone after a contradicted claim arms its own clock", pushing, begin(
 			walkStep{minute, hook("j1", bad), StateConfirming, WhyClaim, ActPoll},

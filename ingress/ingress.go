@@ -22,6 +22,7 @@ import (
 const (
 	inFlightDefault      = 1024
 	inFlightBytesDefault = 256 << 20
+	recordTimeoutDefault = 15 * time.Second // longer than a leader election
 )
 
 // Ledger is what the doors write to.
@@ -60,6 +61,9 @@ type Config struct {
 	// their bodies in memory, 0: 256 MiB. Beyond either the answer is 503.
 	InFlight      int
 	InFlightBytes int64
+	// RecordTimeout bounds the storing of one webhook, 0: 15 s. Then the answer
+	// is 503; a sender that gives up earlier repeats, and finds it stored.
+	RecordTimeout time.Duration
 	// Now is the clock. It also sets the network deadline of a body, so behind a
 	// real server it must be the wall clock.
 	Now func() time.Time
@@ -75,6 +79,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.InFlightBytes <= 0 {
 		c.InFlightBytes = inFlightBytesDefault
+	}
+	if c.RecordTimeout <= 0 {
+		c.RecordTimeout = recordTimeoutDefault
 	}
 	if c.Entropy == nil {
 		c.Entropy = rand.Reader

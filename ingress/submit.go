@@ -162,7 +162,7 @@ func (in *Ingress) render(intent events.Intent) (*events.Prepared, error) {
 	}
 	return &events.Prepared{
 		Intent: intent, Fingerprint: fingerprint, Token: string(op), Description: pr.Ref(),
-		RequestSHA256: pr.RequestSHA256(request), Contract: pr.Contract(),
+		RequestSHA256: provider.RequestSHA256(request), Contract: pr.Contract(),
 		Deadlines: pr.Deadlines().Overlay(intent.Deadlines),
 	}, nil
 }
