@@ -118,7 +118,7 @@ var errRecordSlow = errors.New("storing the webhook takes too long")
 // badSignature says why at Debug only. The sender is told nothing: a reason
 // would help whoever is guessing.
 func (in *Ingress) badSignature(ctx context.Context, pr *provider.Provider, err error) {
-	reason := "unknown"
+	reason := "not_configured" // no secret to verify with
 	var ve *provider.VerifyError
 	if errors.As(err, &ve) {
 		reason = string(ve.Reason)

@@ -44,8 +44,26 @@ func (b *Bucket) Load(ctx context.Context, key string) ([]byte, uint64, error) {
 	return m.Data, m.Seq, nil
 }
 
+// adoptMarkers takes over the revisions of delete markers that stand where a
+// change expects nothing: they stay behind when somebody deletes keys with
+// another tool, and to Load such a key does not exist. It reports whether there
+// was one.
+func (b *Bucket) adoptMarkers(ctx context.Context, all []events.Change) bool {
+	found := false
+	for i, ch := range all {
+		if ch.Revision != 0 {
+			continue
+		}
+		m, ok, err := b.s.getMsg(ctx, b.stream(), map[string]any{"last_by_subj": b.subject(ch.Key)})
+		if err == nil && ok && isMarker(m.Header) {
+			all[i].Revision, found = m.Seq, true
+		}
+	}
+	return found
+}
+
 func isMarker(header []byte) bool {
-	return strings.Contains(string(header), "KV-Operation:") || strings.Contains(string(header), "Nats-Marker-Reason:")
+	return strings.Contains(string(header), kvOperationHeader+":") || strings.Contains(string(header), markerReasonHeader+":")
 }
 
 // Checkpoint implements events.Bucket.
@@ -77,16 +95,30 @@ func (b *Bucket) Commit(ctx context.Context, changes []events.Change, c events.C
 	all := append(append(make([]events.Change, 0, len(changes)+1), changes...), events.Change{Key: events.CheckpointKey, Value: value, Revision: revision})
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
-	if len(changes) <= 1 {
-		revs := make([]uint64, len(all))
-		for i, ch := range all {
-			if revs[i], err = b.put(ctx, ch); err != nil {
-				return nil, 0, err
-			}
-		}
-		return revs[:len(changes)], revs[len(changes)], nil
+	revs, err := b.write(ctx, all)
+	if err != nil && b.adoptMarkers(ctx, all) {
+		revs, err = b.write(ctx, all)
 	}
-	return b.batch(ctx, all)
+	if err != nil {
+		return nil, 0, err
+	}
+	return revs[:len(changes):len(changes)], revs[len(changes)], nil
+}
+
+// write stores the changes in order, the checkpoint last, and returns their
+// revisions.
+func (b *Bucket) write(ctx context.Context, all []events.Change) ([]uint64, error) {
+	if len(all) > 2 {
+		return b.batch(ctx, all)
+	}
+	revs := make([]uint64, len(all))
+	for i, ch := range all {
+		var err error
+		if revs[i], err = b.put(ctx, ch); err != nil {
+			return nil, err
+		}
+	}
+	return revs, nil
 }
 
 // put writes one key under its expected revision. A lost answer is settled by
@@ -96,7 +128,7 @@ func (b *Bucket) put(ctx context.Context, ch events.Change) (uint64, error) {
 	if err == nil {
 		return ack.Seq, nil
 	}
-	if isFull(err) {
+	if isRefused(err) {
 		return 0, unavailable("write bucket", err)
 	}
 	value, rev, rerr := b.Load(ctx, ch.Key)
@@ -120,7 +152,7 @@ func (b *Bucket) msg(ch events.Change) *nats.Msg {
 
 // batch writes all or nothing. After a lost answer the checkpoint, which is the
 // last of the batch, tells whether it was stored.
-func (b *Bucket) batch(ctx context.Context, all []events.Change) ([]uint64, uint64, error) {
+func (b *Bucket) batch(ctx context.Context, all []events.Change) ([]uint64, error) {
 	msgs := make([]*nats.Msg, len(all))
 	for i, ch := range all {
 		msgs[i] = b.msg(ch)
@@ -131,78 +163,25 @@ func (b *Bucket) batch(ctx context.Context, all []events.Change) ([]uint64, uint
 		value, rev, rerr := b.Load(ctx, events.CheckpointKey)
 		switch {
 		case rerr != nil && !errors.Is(rerr, events.ErrNotFound):
-			return nil, 0, rerr
+			return nil, rerr
 		case rerr == nil && rev > ckpt.Revision && string(value) == string(ckpt.Value):
 			last = rev
 		case isWrongSeq(err):
-			return nil, 0, fmt.Errorf("%w: %w", events.ErrConflict, err)
+			return nil, fmt.Errorf("%w: %w", events.ErrConflict, err)
 		case rerr == nil && rev != ckpt.Revision:
-			return nil, 0, fmt.Errorf("%w: checkpoint", events.ErrConflict)
+			return nil, fmt.Errorf("%w: checkpoint", events.ErrConflict)
 		default:
-			return nil, 0, unavailable("write bucket", err)
+			return nil, unavailable("write bucket", err)
 		}
 	}
 	revs := make([]uint64, len(all))
 	for i := range all {
 		revs[i] = last - uint64(len(all)-1-i)
 	}
-	return revs[:len(all)-1], last, nil
+	return revs, nil
 }
 
 func isWrongSeq(err error) bool {
 	var api *apiError
 	return errors.As(err, &api) && (api.ErrCode == codeWrongLastSeq || api.ErrCode == codeWrongLastInFlight)
-}
-
-// Entry is one key of the bucket as a watcher sees it. With InitDone alone set,
-// everything that stood there when the watch began has been shown.
-type Entry struct {
-	Key      string
-	Value    []byte
-	Revision uint64
-	Deleted  bool
-	InitDone bool
-}
-
-// Watch shows the newest value of every key, then InitDone once, then every
-// change, until the context ends or fn fails. It survives reconnects by
-// beginning anew, so a key may be shown again.
-func (b *Bucket) Watch(ctx context.Context, fn func(Entry) error) error {
-	told := false
-	done := func() error {
-		if told {
-			return nil
-		}
-		told = true
-		return fn(Entry{InitDone: true})
-	}
-	prefix := b.subject("")
-	for n := 0; ; n++ {
-		var fnErr error
-		err := b.s.follow(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}, b.stream(),
-			func(m jetstream.Msg, meta *jetstream.MsgMetadata) error {
-				e := Entry{Key: strings.TrimPrefix(m.Subject(), prefix), Value: m.Data(), Revision: meta.Sequence.Stream}
-				e.Deleted = m.Headers().Get("KV-Operation") != "" || m.Headers().Get("Nats-Marker-Reason") != ""
-				if fnErr = fn(e); fnErr == nil && meta.NumPending == 0 {
-					fnErr = done()
-				}
-				return fnErr
-			},
-			func(pending uint64) error {
-				if pending == 0 {
-					fnErr = done()
-				}
-				return fnErr
-			})
-		if fnErr != nil {
-			return fnErr
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		b.s.cfg.Logger.Warn("bucket watch starts again", "err", err)
-		if !pause(ctx, n) {
-			return context.Cause(ctx)
-		}
-	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,7 +35,16 @@ func Dial(ctx context.Context, cfg ConnConfig) (*nats.Conn, error) {
 		opts = append(opts, nats.UserInfo(cfg.User, cfg.Password))
 	}
 	if cfg.Context != "" {
-		nc, _, err := natscontext.Connect(cfg.Context, opts...)
+		name := cfg.Context
+		if strings.ContainsRune(name, filepath.Separator) || strings.HasSuffix(name, ".json") {
+			// The context library takes a path only if it is absolute.
+			abs, err := filepath.Abs(name)
+			if err != nil {
+				return nil, fmt.Errorf("connect to NATS context %q: %w", name, err)
+			}
+			name = abs
+		}
+		nc, _, err := natscontext.Connect(name, opts...)
 		if err != nil {
 			return nil, fmt.Errorf("connect to NATS context %q: %w", cfg.Context, err)
 		}

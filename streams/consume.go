@@ -18,7 +18,7 @@ import (
 // server drops a message silently after the last delivery.
 const (
 	ackWait       = 30 * time.Second
-	ackPendingMax = 1000
+	ackPendingMax = 100_000 // what failed counts until it is done: a small limit lets bad messages block good ones
 	nakMax        = 30 * time.Second
 )
 

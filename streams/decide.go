@@ -41,7 +41,7 @@ func (s *Store) Decide(ctx context.Context, expected uint64, e events.Event) (ev
 		switch {
 		case rerr == nil && found:
 			return judge(e, body, first), nil
-		case rerr == nil && isFull(perr):
+		case rerr == nil && isRefused(perr):
 			return events.Appended{}, unavailable("append decision", perr)
 		}
 		if !pause(ctx, n) {

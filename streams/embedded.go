@@ -10,8 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -46,6 +44,8 @@ type Embedded struct {
 	user     string
 	password string
 	context  string
+	limit    int64
+	relaxed  bool
 }
 
 // StartEmbedded starts the server and waits until it takes clients. Nothing in
@@ -81,10 +81,11 @@ func (e *Embedded) start(cfg EmbeddedConfig) error {
 	if e.password, err = randomHex(24); err != nil {
 		return err
 	}
+	e.limit, e.relaxed = storeLimit(cfg), cfg.Relaxed
 	opts := &server.Options{
 		ServerName: "pawl", Host: cfg.Host, Port: cfg.Port, Username: e.user, Password: e.password,
 		JetStream: true, StoreDir: filepath.Join(cfg.Dir, "nats"),
-		JetStreamMaxStore: storeLimit(cfg), JetStreamMaxMemory: memoryMaxBytes, MaxPayload: payloadMaxBytes,
+		JetStreamMaxStore: e.limit, JetStreamMaxMemory: memoryMaxBytes, MaxPayload: payloadMaxBytes,
 		SyncAlways: !cfg.Relaxed, SyncInterval: time.Second,
 		NoSigs: true, NoSystemAccount: false, DisableShortFirstPing: true,
 	}
@@ -131,6 +132,17 @@ func (e *Embedded) URL() string { return e.server.ClientURL() }
 // ContextFile is the path of a context file for the nats CLI.
 func (e *Embedded) ContextFile() string { return e.context }
 
+// StoreMaxBytes is the disk that JetStream may use, for Config.BudgetBytes.
+func (e *Embedded) StoreMaxBytes() int64 { return e.limit }
+
+// Durability is "fsync" or "relaxed", for Config.Durability.
+func (e *Embedded) Durability() string {
+	if e.relaxed {
+		return "relaxed"
+	}
+	return "fsync"
+}
+
 // Dial connects in process, without a socket.
 func (e *Embedded) Dial(ctx context.Context, name string) (*nats.Conn, error) {
 	return dial(ctx, e.URL(), append(connOptions(ConnConfig{Name: name}), nats.InProcessServer(e.server), nats.UserInfo(e.user, e.password)))
@@ -143,44 +155,17 @@ func (e *Embedded) Shutdown() {
 	_ = e.lock.Close() // the lock ends with the file
 }
 
-// takeLock locks a file and writes who holds it.
-func takeLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock data directory: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(path) // for the message only
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s is held by %s; stop it, or choose another directory", ErrLocked, filepath.Dir(path), strings.TrimSpace(string(holder)))
-		}
-		return nil, fmt.Errorf("lock data directory: %w", err)
-	}
-	host, _ := os.Hostname() // for the message only
-	text := fmt.Sprintf("process %d on %s since %s\n", os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
-	if err := f.Truncate(0); err == nil {
-		_, err = f.WriteAt([]byte(text), 0)
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("lock data directory: %w", err)
-	}
-	return f, nil
-}
-
 // storeLimit is explicit: the server's own default is most of the free disk, and
 // a full disk stays full until a restart.
 func storeLimit(cfg EmbeddedConfig) int64 {
 	if cfg.StoreMaxBytes > 0 {
 		return cfg.StoreMaxBytes
 	}
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(cfg.Dir, &st); err != nil {
+	free, err := freeBytes(cfg.Dir)
+	if err != nil {
 		return storeMaxBytesDefault
 	}
-	free := int64(st.Bavail) * st.Bsize / 10 * 8
-	return min(storeMaxBytesDefault, max(free, 64<<20))
+	return min(storeMaxBytesDefault, max(free/10*8, 64<<20))
 }
 
 func randomHex(n int) (string, error) {

@@ -106,7 +106,10 @@ func (s *Store) hold(ctx context.Context, key, owner string, rev uint64, fn func
 			}
 			return err
 		case <-ticker.C:
-			next, err := s.writeLease(run, key, owner, rev)
+			// A renewal that hangs must be over before the lease is.
+			try, stop := context.WithTimeout(run, leaseRenew/2)
+			next, err := s.writeLease(try, key, owner, rev)
+			stop()
 			switch {
 			case err == nil:
 				rev, renewed = next, time.Now()

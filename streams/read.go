@@ -19,6 +19,11 @@ type storedMsg struct {
 	Data    []byte    `json:"data"`
 	Header  []byte    `json:"hdrs"`
 	Time    time.Time `json:"time"`
+
+	// What a feed knows beside: a bucket's key is gone, and how many messages
+	// wait behind this one.
+	deleted bool
+	waiting uint64
 }
 
 // getMsg reads one message; found is false when there is none.

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -19,7 +20,11 @@ const (
 	queueMax     = 4096 // callers beyond it wait
 	recentMax    = 8192 // acknowledged ids that are remembered
 	singleFlight = 64   // single publishes at a time
+	eventIDMax   = 512  // of events.Encode
 )
+
+// errClosed is what waits when the store closes.
+var errClosed = errors.New("store is closed")
 
 // Record implements events.Recorder.
 func (s *Store) Record(ctx context.Context, e events.Event) (events.Appended, error) {
@@ -41,12 +46,28 @@ func (s *Store) Record(ctx context.Context, e events.Event) (events.Appended, er
 	if err != nil {
 		return events.Appended{}, err
 	}
-	e.ID += "~" + hash[:8]
-	got, err = s.record(ctx, e)
-	if err == nil && got.Outcome == events.Stored {
-		got.Outcome = events.Collision
+	// The short suffix is for people; the long one for who forges eight digits.
+	id := e.ID
+	for _, n := range []int{8, len(hash)} {
+		suffix := "~" + hash[:n]
+		e.ID = id[:min(len(id), eventIDMax-len(suffix))] + suffix
+		got, err = s.record(ctx, e)
+		if err != nil {
+			return events.Appended{}, err
+		}
+		if got.Outcome == events.Stored {
+			got.Outcome = events.Collision
+			return got, nil
+		}
+		same, err := s.sameContent(ctx, e, got.Seq)
+		if err != nil {
+			return events.Appended{}, err
+		}
+		if same {
+			return got, nil
+		}
 	}
-	return got, err
+	return events.Appended{}, fmt.Errorf("%w: id %.80q is taken with every suffix", events.ErrInvalidEvent, id)
 }
 
 // sameContent compares an event with what stands at the sequence that the
@@ -93,7 +114,7 @@ func (s *Store) record(ctx context.Context, e events.Event) (events.Appended, er
 			}
 			return out, nil
 		}
-		if isFull(r.err) {
+		if isRefused(r.err) {
 			return events.Appended{}, unavailable("append evidence", r.err)
 		}
 		if !pause(ctx, n) {
@@ -131,6 +152,7 @@ type committer struct {
 	s     *Store
 	queue chan *pending
 	sem   chan struct{}
+	done  chan struct{} // closed when run ends
 
 	mu     sync.Mutex
 	recent map[string]uint64 // id to sequence
@@ -138,7 +160,7 @@ type committer struct {
 }
 
 func newCommitter(s *Store) *committer {
-	return &committer{s: s, queue: make(chan *pending, queueMax), sem: make(chan struct{}, singleFlight), recent: map[string]uint64{}}
+	return &committer{s: s, queue: make(chan *pending, queueMax), sem: make(chan struct{}, singleFlight), done: make(chan struct{}), recent: map[string]uint64{}}
 }
 
 // submit waits for one try; the caller tries again.
@@ -147,24 +169,33 @@ func (c *committer) submit(ctx context.Context, p *pending) result {
 	case c.queue <- p:
 	case <-ctx.Done():
 		return result{err: context.Cause(ctx)}
+	case <-c.done:
+		return result{err: errClosed}
 	}
 	select {
 	case r := <-p.done:
 		return r
+	case <-c.done:
+		select { // the answer may have come just before
+		case r := <-p.done:
+			return r
+		default:
+			return result{err: errClosed}
+		}
 	case <-ctx.Done():
 		// The committer still answers into the buffered channel; nobody reads it.
 		return result{err: context.Cause(ctx)}
 	}
 }
 
-// run commits until the context ends, then answers what still waits.
+// run commits until the context ends. What waits then is told by done.
 func (c *committer) run(ctx context.Context) {
+	defer close(c.done)
 	var singles sync.WaitGroup
 	defer singles.Wait()
 	for {
 		select {
 		case <-ctx.Done():
-			c.drain()
 			return
 		case first := <-c.queue:
 			group := c.fill(first)
@@ -195,17 +226,6 @@ func (c *committer) fill(first *pending) []*pending {
 		}
 	}
 	return group
-}
-
-func (c *committer) drain() {
-	for {
-		select {
-		case p := <-c.queue:
-			p.done <- result{err: nats.ErrConnectionClosed}
-		default:
-			return
-		}
-	}
 }
 
 func (c *committer) single(p *pending) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -32,12 +31,18 @@ const (
 
 // Config shapes a store. The zero value is one replica under the prefix "pawl".
 type Config struct {
-	Prefix          string // of all subjects; upper-cased in stream names; default pawl
-	Replicas        int    // default 1
-	EventsMaxBytes  int64  // default 32 GiB; the stream refuses beyond it
-	IntentsMaxBytes int64  // default 4 GiB
-	JobsMaxBytes    int64  // default 16 GiB
-	ObjectsMaxBytes int64  // default 8 GiB
+	Prefix   string // of all subjects; upper-cased in stream names; default pawl
+	Replicas int    // default 1
+	// BudgetBytes is the disk that the limits below share when they are 0; default
+	// 10 GiB. The server reserves every limit when it creates a stream, so give
+	// Embedded.StoreMaxBytes, or what an account may use. It counts at creation: a
+	// limit that is not given explicitly never changes an existing stream.
+	BudgetBytes     int64
+	EventsMaxBytes  int64  // default 55 % of the budget; the stream refuses beyond it
+	IntentsMaxBytes int64  // default 5 %
+	JobsMaxBytes    int64  // default 25 %
+	ObjectsMaxBytes int64  // default 10 %
+	Durability      string // what Store.Durability answers; default "quorum of N" or "single node"
 	DedupWindow     time.Duration
 	Logger          *slog.Logger
 	Now             func() time.Time // default time.Now
@@ -45,9 +50,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	size := func(v *int64, d int64) {
+	if c.BudgetBytes == 0 {
+		c.BudgetBytes = budgetBytes
+	}
+	size := func(v *int64, percent int64) {
 		if *v == 0 {
-			*v = d
+			*v = c.BudgetBytes / 100 * percent
 		}
 	}
 	if c.Prefix == "" {
@@ -56,10 +64,10 @@ func (c Config) withDefaults() Config {
 	if c.Replicas == 0 {
 		c.Replicas = 1
 	}
-	size(&c.EventsMaxBytes, eventsMaxBytes)
-	size(&c.IntentsMaxBytes, intentsMaxBytes)
-	size(&c.JobsMaxBytes, jobsMaxBytes)
-	size(&c.ObjectsMaxBytes, objectsMaxBytes)
+	size(&c.EventsMaxBytes, eventsShare)
+	size(&c.IntentsMaxBytes, intentsShare)
+	size(&c.JobsMaxBytes, jobsShare)
+	size(&c.ObjectsMaxBytes, objectsShare)
 	if c.DedupWindow == 0 {
 		c.DedupWindow = dedupWindow
 	}
@@ -103,6 +111,7 @@ type Store struct {
 // Open creates or checks the streams and returns the store, which owns the
 // connection from now on.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
+	given := cfg
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -112,7 +121,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	s := &Store{cfg: cfg, nc: nc, js: js}
-	if err := s.ensure(ctx); err != nil {
+	if err := s.ensure(ctx, given); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	run, stop := context.WithCancel(context.Background())
@@ -173,15 +182,17 @@ func (s *Store) subject(x events.Subject) string { return s.cfg.Prefix + ".event
 
 // LastSeq is the last sequence of the event stream.
 func (s *Store) LastSeq(ctx context.Context) (uint64, error) {
-	info, err := s.info(ctx)
+	info, err := s.info(ctx, s.topology.Events.Name)
 	if err != nil {
 		return 0, err
 	}
 	return info.State.LastSeq, nil
 }
 
-func (s *Store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
-	st, err := s.js.Stream(ctx, s.topology.Events.Name)
+func (s *Store) info(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	st, err := s.js.Stream(ctx, stream)
 	if err != nil {
 		return nil, unavailable("stream info", err)
 	}
@@ -191,14 +202,14 @@ func (s *Store) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 // Ready reports whether an event could be stored now: the stream has a leader
 // and is not full. The error wraps events.ErrUnavailable.
 func (s *Store) Ready(ctx context.Context) error {
-	info, err := s.info(ctx)
+	info, err := s.info(ctx, s.topology.Events.Name)
 	if err != nil {
 		return err
 	}
 	if info.Cluster != nil && info.Cluster.Name != "" && info.Cluster.Leader == "" {
 		return fmt.Errorf("%w: the event stream has no leader", events.ErrUnavailable)
 	}
-	if limit := s.cfg.EventsMaxBytes; limit > 0 && int64(info.State.Bytes)+events.EventMaxBytes > limit {
+	if limit := info.Config.MaxBytes; limit > 0 && int64(info.State.Bytes)+events.EventMaxBytes > limit {
 		return fmt.Errorf("%w: the event stream is full (%d of %d bytes)", events.ErrUnavailable, info.State.Bytes, limit)
 	}
 	return nil
@@ -206,6 +217,9 @@ func (s *Store) Ready(ctx context.Context) error {
 
 // Durability says what an acknowledgement means, for health.
 func (s *Store) Durability() string {
+	if s.cfg.Durability != "" {
+		return s.cfg.Durability
+	}
 	if s.cfg.Replicas > 1 {
 		return fmt.Sprintf("quorum of %d", s.cfg.Replicas)
 	}
@@ -241,20 +255,30 @@ const (
 	codeWrongLastInFlight  = 10164
 	codeBatchDuplicate     = 10201
 	codeNoMessage          = 10037
+	codeTemporarilyAway    = 10008
+	codeLastSeqAway        = 10163
+	codeTooManyRequests    = 10167
+	codeBatchIncomplete    = 10176
 )
 
-// isFull reports whether an error says that the store takes nothing more. A
-// repeat would get the same answer until somebody makes room.
-func isFull(err error) bool {
+// isRefused reports whether an error says that the server will not store: it is
+// full, the message is too large, JetStream is off. A repeat would get the same
+// answer until somebody acts. An answer that is not known here is one of them:
+// it must neither count as stored nor be repeated until the context ends.
+func isRefused(err error) bool {
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, errClosed) {
+		return true
+	}
 	var api *apiError
 	if !errors.As(err, &api) {
 		return false
 	}
 	switch api.ErrCode {
-	case 10023, 10028, 10047, 10077, 10122: // insufficient resources, account, storage, store failed, max bytes
-		return true
+	case codeWrongLastSeq, codeWrongLastInFlight, codeLastSeqAway, codeDuplicateInProcess, codeBatchDuplicate,
+		codeTemporarilyAway, codeTooManyRequests, codeBatchIncomplete:
+		return false
 	default:
-		return strings.Contains(api.Description, "maximum bytes") || strings.Contains(api.Description, "no space")
+		return true
 	}
 }
 

@@ -10,12 +10,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Sizes and windows of the topology.
+// Sizes and windows of the topology. The shares are percent of the budget and
+// leave some of it free.
 const (
-	eventsMaxBytes  = 32 << 30
-	intentsMaxBytes = 4 << 30
-	jobsMaxBytes    = 16 << 30
-	objectsMaxBytes = 8 << 30
+	budgetBytes     = 10 << 30
+	eventsShare     = 55
+	intentsShare    = 5
+	jobsShare       = 25
+	objectsShare    = 10
 	leasesMaxBytes  = 1 << 20
 	messageMaxBytes = 1<<20 + 64<<10 // an intent, or an event with headers
 	dedupWindow     = 15 * time.Minute
@@ -74,12 +76,19 @@ func MakeTopology(cfg Config) Topology {
 
 // ensure creates or updates the streams. What cannot be changed on an existing
 // stream is an error that says so.
-func (s *Store) ensure(ctx context.Context) error {
+// Limits that are not in given leave an existing stream as large as it is.
+func (s *Store) ensure(ctx context.Context, given Config) error {
 	t := MakeTopology(s.cfg)
-	for _, sc := range []jetstream.StreamConfig{t.Events, t.Intents, t.Jobs, t.Leases} {
-		if err := s.ensureStream(ctx, sc); err != nil {
+	for _, x := range []struct {
+		want  *jetstream.StreamConfig
+		given int64
+	}{{&t.Events, given.EventsMaxBytes}, {&t.Intents, given.IntentsMaxBytes}, {&t.Jobs, given.JobsMaxBytes}, {&t.Leases, leasesMaxBytes}} {
+		if err := s.ensureStream(ctx, x.want, x.given == 0); err != nil {
 			return err
 		}
+	}
+	if st, err := s.js.Stream(ctx, "OBJ_"+t.Objects.Bucket); err == nil && given.ObjectsMaxBytes == 0 {
+		t.Objects.MaxBytes = st.CachedInfo().Config.MaxBytes
 	}
 	objects, err := s.js.CreateOrUpdateObjectStore(ctx, t.Objects)
 	if err != nil {
@@ -90,10 +99,10 @@ func (s *Store) ensure(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) ensureStream(ctx context.Context, want jetstream.StreamConfig) error {
+func (s *Store) ensureStream(ctx context.Context, want *jetstream.StreamConfig, keepSize bool) error {
 	have, err := s.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if _, err = s.js.CreateStream(ctx, want); err != nil {
+		if _, err = s.js.CreateStream(ctx, *want); err != nil {
 			return fmt.Errorf("create stream %s: %w", want.Name, err)
 		}
 		return nil
@@ -102,13 +111,17 @@ func (s *Store) ensureStream(ctx context.Context, want jetstream.StreamConfig) e
 		return fmt.Errorf("stream %s: %w", want.Name, err)
 	}
 	got := have.CachedInfo().Config
+	if keepSize {
+		want.MaxBytes = got.MaxBytes
+	}
+	want.Placement, want.Metadata = got.Placement, got.Metadata // the operator's business
 	switch {
 	case got.Storage != want.Storage, got.Retention != want.Retention:
 		return fmt.Errorf("stream %s exists with %s storage and %s retention, want %s and %s: these cannot be changed; choose another prefix", want.Name, got.Storage, got.Retention, want.Storage, want.Retention)
 	case got.DenyPurge && !want.DenyPurge:
 		return fmt.Errorf("stream %s denies purge, and that cannot be changed; choose another prefix", want.Name)
 	}
-	if _, err := s.js.UpdateStream(ctx, want); err != nil {
+	if _, err := s.js.UpdateStream(ctx, *want); err != nil {
 		return fmt.Errorf("update stream %s: %w", want.Name, err)
 	}
 	return nil

@@ -138,6 +138,7 @@ func openStore(ctx context.Context, cfg Config, log *slog.Logger) (*streams.Stor
 	if err != nil {
 		return nil, nil, err
 	}
+	sc.BudgetBytes, sc.Durability = ns.StoreMaxBytes(), ns.Durability()
 	nc, err := ns.Dial(ctx, "pawl")
 	if err != nil {
 		ns.Shutdown()

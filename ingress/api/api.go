@@ -3,8 +3,10 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -109,7 +111,7 @@ func (s *server) humaConfig() huma.Config {
 	c.SchemasPath = ""
 	c.CreateHooks = nil
 	c.RejectUnknownQueryParameters = true
-	c.Formats = map[string]huma.Format{"application/json": huma.DefaultJSONFormat}
+	c.Formats = map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat} // the latter is the suffix +json
 	c.Transformers = []huma.Transformer{asProblem}
 	return c
 }
@@ -199,7 +201,7 @@ func (s *server) recovered(r *http.Request) {
 		return
 	}
 	if v != http.ErrAbortHandler && r.Context().Err() == nil {
-		s.Logger.Error("api handler panicked", "method", r.Method, "route", r.Pattern)
+		s.Logger.Error("api handler panicked", "method", r.Method, "route", r.Pattern, "panic", cut(fmt.Sprint(v), 200), "stack", string(debug.Stack()))
 	}
 	panic(http.ErrAbortHandler)
 }

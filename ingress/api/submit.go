@@ -109,11 +109,6 @@ func (s *server) registerSubmit(api huma.API) {
 	op.Description = "Stores an intent. 202: it is durable, and the operation goes on by itself. " +
 		"The same request again: 200 with Idempotent-Replayed. The same operation with another request: 422."
 	op.DefaultStatus = http.StatusAccepted
-	op.RequestBody = &huma.RequestBody{
-		Required:    true,
-		Description: "One JSON object, at most 1 MiB, without unknown or repeated fields.",
-		Content:     map[string]*huma.MediaType{"application/json": {Schema: intentSchema()}},
-	}
 	submitted := api.OpenAPI().Components.Schemas.Schema(submittedType, true, "Submitted")
 	op.Responses["200"] = &huma.Response{
 		Description: "The same request was stored before.",
@@ -124,6 +119,13 @@ func (s *server) registerSubmit(api huma.API) {
 		next(huma.WithValue(ctx, serverKey{}, s))
 	}}
 	huma.Register(api, op, s.submit)
+	// Described only now: the framework reads and judges a body that it knows of
+	// at registration.
+	api.OpenAPI().Paths[op.Path].Post.RequestBody = &huma.RequestBody{
+		Required:    true,
+		Description: "One JSON object, at most 1 MiB, without unknown or repeated fields.",
+		Content:     map[string]*huma.MediaType{"application/json": {Schema: intentSchema()}},
+	}
 }
 
 // submit hands the intent to the door and answers when it is durable.

@@ -105,9 +105,14 @@ type Runner struct {
 type owing struct {
 	job         *events.Job
 	busy        bool
-	waitSeq     uint64    // the fold has not seen our last append yet
+	waitSeq     uint64    // the fold has not shown our last append yet
+	refreshAt   time.Time // then the job is read again instead of waiting on
 	failedUntil time.Time // after an error
 }
+
+// refreshAfter is how long an entry waits for the fold before it is read from
+// the bucket: the job at hand may be an older copy that nothing updates.
+const refreshAfter = time.Second
 
 // New checks the targets and returns a runner.
 func New(cfg Config) (*Runner, error) {
@@ -228,35 +233,46 @@ func (r *Runner) claimEntry(op events.OperationID, now time.Time) *owing {
 }
 
 func (o *owing) ready(now time.Time) bool {
-	if o.busy || o.job.AppliedSeq < o.waitSeq || now.Before(o.failedUntil) {
+	if o.busy || now.Before(o.failedUntil) {
 		return false
 	}
-	for _, d := range o.job.Owed() {
+	if o.job.AppliedSeq < o.waitSeq {
+		return now.After(o.refreshAt)
+	}
+	_, ok := firstDue(o.job, now)
+	return ok
+}
+
+func firstDue(j *events.Job, now time.Time) (events.EffectDue, bool) {
+	for _, d := range j.Owed() {
 		if !d.At.After(now) {
-			return true
+			return d, true
 		}
 	}
-	return false
+	return events.EffectDue{}, false
 }
 
 // run takes the first due effect of a job. The next one waits for the fold, so
 // that every claim is decided on folded facts.
 func (r *Runner) run(ctx context.Context, o *owing) error {
 	r.mu.Lock()
-	job := o.job
+	job, behind := o.job, o.job.AppliedSeq < o.waitSeq
 	r.mu.Unlock()
 	var seq uint64
 	var err error
-	for _, d := range job.Owed() {
-		if !d.At.After(r.cfg.Now()) {
-			seq, err = r.effect(ctx, job, d)
-			break
+	if behind {
+		var fresh *events.Job
+		if fresh, err = r.cfg.Jobs(ctx, job.Provider, job.Operation); err == nil {
+			r.Observe(fresh)
 		}
+	} else if d, ok := firstDue(job, r.cfg.Now()); ok {
+		seq, err = r.effect(ctx, job, d)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o.busy = false
 	o.waitSeq = max(o.waitSeq, seq)
+	o.refreshAt = r.cfg.Now().Add(refreshAfter)
 	o.failedUntil = time.Time{}
 	if err != nil {
 		o.failedUntil = r.cfg.Now().Add(time.Second)
