@@ -63,13 +63,19 @@ type demoOptions struct {
 	json, keep bool
 }
 
+// Shapes of the demo's providers.
+const (
+	shapeGeneric   = "generic"   // honours tokens; description "generic"
+	shapeReplicate = "replicate" // token-blind; description "replicate-prediction"
+)
+
 // demoFaults is how the providers of the demo misbehave.
-func demoFaults() providerFaults {
-	return providerFaults{
-		LoseAnswer: 0.10, StallAnswer: 0.03, ErrorAfterCommit: 0.08, ErrorBeforeCommit: 0.05, Throttle: 0.05,
-		DropWebhook: 0.30, DuplicateWebhook: 0.20, ReorderWebhook: 0.15, EarlyWebhook: 0.15, ForgedWebhook: 0.10,
-		StatusError: 0.05, NotFoundAfterCreate: 0.10, StatusLag: 0.20, FailJob: 0.10,
-		StallFor: 1500 * time.Millisecond, LagFor: 400 * time.Millisecond,
+func demoFaults() faults {
+	return faults{
+		LoseAnswer: 0.12, ErrorAfterCommit: 0.08, ErrorBeforeCommit: 0.05, Throttle: 0.05,
+		DropWebhook: 0.30, DuplicateWebhook: 0.20, ReorderWebhooks: 0.15, WebhookBeforeAnswer: 0.10, BadSignature: 0.10,
+		StatusError: 0.05, NotFoundAfterCreate: 0.10, StatusLag: 0.20, FailJob: 0.10, Slow: 0.05,
+		LagFor: 400 * time.Millisecond, NotFoundFor: 300 * time.Millisecond, SlowFor: 300 * time.Millisecond,
 	}
 }
 
@@ -136,8 +142,7 @@ func (d *demoRun) start(ctx context.Context, stderr io.Writer) error {
 	if d.opts.keep {
 		_, _ = fmt.Fprintf(stderr, "data directory: %s\n", dir) // nowhere else to say it
 	}
-	faults := demoFaults()
-	base := flakyProviderConfig{Seed: d.opts.seed, WebhookSecret: demoHookSecret, APIToken: demoToken, Faults: faults, JobMin: 100 * time.Millisecond, JobMax: 900 * time.Millisecond}
+	base := flakyProviderConfig{Seed: d.opts.seed, WebhookSecret: demoHookSecret, APIToken: demoToken, Faults: demoFaults(), JobMin: 100 * time.Millisecond, JobMax: 900 * time.Millisecond}
 	generic, blind := base, base
 	generic.Shape, blind.Shape = shapeGeneric, shapeReplicate
 	if d.generic, err = newFlakyProvider(generic); err != nil {

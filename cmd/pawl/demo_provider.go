@@ -1,359 +1,409 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 )
 
-// Shapes of the flaky provider.
+// Defaults of the demo provider.
 const (
-	shapeGeneric   = "generic"   // honours tokens; description "generic"
-	shapeReplicate = "replicate" // token-blind; description "replicate-prediction"
+	demoJobMinDefault   = 100 * time.Millisecond
+	demoJobMaxDefault   = 900 * time.Millisecond
+	demoLagDefault      = 500 * time.Millisecond
+	demoNotFoundDefault = 300 * time.Millisecond
+	demoStallDefault    = 30 * time.Second
 )
 
-// flakyProvider runs jobs as a remote API would, and misbehaves as one can. Its
-// books are the judge: how many jobs each token really made.
+// flakyProvider is a remote asynchronous API on loopback that does its jobs
+// faithfully and tells about them unfaithfully. Its books are the judge of
+// "never submitted twice": they say how many jobs each operation really got,
+// whatever the client believes. Which fault hits which operation depends on the
+// seed, the operation and how often it asked, not on scheduling.
 type flakyProvider struct {
 	cfg    flakyProviderConfig
 	dice   dice
+	wire   demoWire
 	srv    *loopback
-	client *http.Client
+	client *http.Client // for webhooks
 
 	mu     sync.Mutex
-	jobs   map[string]*flakyJob // by id
-	ops    map[string]*providerOperation
-	tokens map[string]*flakyJob // generic: by token
-	bodies map[string]string    // generic: hash of the first body of a token
-	hooks  hookTotals
+	ops    map[string]*demoOperation
+	jobs   map[string]*demoJob
+	totals providerTotals // only the counts that belong to no operation
 }
 
-// flakyProviderConfig says what a provider is like.
+// flakyProviderConfig says what a provider looks like and how it misbehaves.
 type flakyProviderConfig struct {
 	Seed           int64
-	Shape          string
+	Shape          string // "generic" or "replicate"
 	Addr           string // a loopback host:port; "" is a free port of 127.0.0.1
-	WebhookSecret  string
-	APIToken       string // "" is not checked
-	Faults         providerFaults
-	JobMin, JobMax time.Duration // how long a job runs
+	WebhookSecret  string // required; whsec_... for replicate, HMAC key bytes for generic
+	APIToken       string // demanded as a bearer token; "" demands none
+	Faults         faults
+	JobMin, JobMax time.Duration // both 0 is 100 to 900 ms
 }
 
-// providerFaults are probabilities from 0 (never, the zero value) to 1 (always).
-// A fault is drawn for an operation and an attempt, never by the clock.
-type providerFaults struct {
-	LoseAnswer          float64 // the job is made; the connection closes without an answer
-	StallAnswer         float64 // the job is made; the answer comes after StallFor
-	ErrorAfterCommit    float64 // the job is made; the answer is 500
-	ErrorBeforeCommit   float64 // no job; the answer is 503
-	Throttle            float64 // no job; the answer is 429
-	DropWebhook         float64
-	DuplicateWebhook    float64
-	ReorderWebhook      float64 // the terminal webhook goes first
-	EarlyWebhook        float64 // a webhook goes before the create answer
-	ForgedWebhook       float64 // one more, with a wrong signature
-	StatusError         float64 // 500 to a read
-	NotFoundAfterCreate float64 // 404 to the first read
-	StatusLag           float64 // reads show the earlier state for LagFor after the end
-	FailJob             float64 // the job ends as failed
-	StallFor, LagFor    time.Duration
+// faults are probabilities from 0 (never) to 1 (always), and how long the slow
+// ones last. The zero value is a perfect provider.
+type faults struct {
+	LoseAnswer          float64 // committed; then the connection closes or stalls, half each
+	ErrorAfterCommit    float64 // committed; then 500
+	ErrorBeforeCommit   float64 // 500 or 503, half each, nothing committed
+	Throttle            float64 // 429 with Retry-After: 1, nothing committed
+	DropWebhook         float64 // per event: never sent
+	DuplicateWebhook    float64 // per event: sent again after it was acknowledged
+	ReorderWebhooks     float64 // per job: the terminal event is sent before the running one
+	WebhookBeforeAnswer float64 // per job: it ends, and tells, before the create answer
+	BadSignature        float64 // per job: a forged terminal webhook as well
+	StatusError         float64 // per GET: 500
+	StatusLag           float64 // per job: GET says running for LagFor after the end
+	NotFoundAfterCreate float64 // per job: GET says 404 for NotFoundFor after create
+	FailJob             float64 // per job: it ends as failed
+	Slow                float64 // per answer: waits for SlowFor
+
+	LagFor      time.Duration // 0 is 500 ms
+	NotFoundFor time.Duration // 0 is 300 ms
+	SlowFor     time.Duration // 0 is 300 ms
+	StallMax    time.Duration // longest stall of a client without a timeout; 0 is 30 s
 }
 
-// providerOperation is the book of one operation.
-type providerOperation struct {
-	Operation string         `json:"operation"`
-	Creates   int            `json:"creates"` // create requests received
-	Tokens    []string       `json:"tokens"`  // distinct
-	Bodies    []string       `json:"bodies"`  // distinct hashes
-	Jobs      []string       `json:"jobs"`    // ids made
-	Final     string         `json:"final"`   // of the first job: succeeded or failed
-	Ended     bool           `json:"ended"`   // the first job has ended
-	Reads     int            `json:"reads"`
-	Faults    map[string]int `json:"faults"`
+// demoOperation is what one operation asked for. Guarded by flakyProvider.mu.
+type demoOperation struct {
+	requests int
+	tokens   map[string]bool
+	bodies   map[string]bool
+	faults   map[string]int
+	jobs     []*demoJob
+	byToken  map[string]*demoJob // the promise to a token; unused by a blind shape
 }
 
-// hookTotals count webhooks. Refused counts forged ones that were answered 401;
-// Fooled counts forged ones that were taken.
-type hookTotals struct {
-	Due        int `json:"due"` // told once each, before faults
-	Sent       int `json:"sent"`
-	Dropped    int `json:"dropped"`
-	Duplicated int `json:"duplicated"`
-	Reordered  int `json:"reordered"`
-	Acked      int `json:"acked"`
-	Unanswered int `json:"unanswered"` // given up after retries
-	Refused    int `json:"refused"`
-	Fooled     int `json:"fooled"`
+// demoJob is one job. All but the last fields are set once; those that change
+// are guarded by flakyProvider.mu, and copies of a job are snapshots.
+type demoJob struct {
+	id, bodyHash string
+	n            int // ordinal within its operation, from 1
+	req          createRequest
+	created      time.Time
+
+	state             demoState
+	started, finished time.Time
+	gets              int
+	hooks             webhookBook
 }
 
-// providerBook is a snapshot, sorted by operation.
-type providerBook struct {
-	Operations []providerOperation `json:"operations"`
-	Hooks      hookTotals          `json:"hooks"`
+// demoState is a job's state in generic words, whatever the shape.
+type demoState string
+
+// States of a job, in order; the last two are terminal.
+const (
+	demoQueued    demoState = "queued"
+	demoRunning   demoState = "running"
+	demoSucceeded demoState = "succeeded"
+	demoFailed    demoState = "failed"
+)
+
+func (s demoState) terminal() bool { return s == demoSucceeded || s == demoFailed }
+
+// seq is the number that the generic shape puts on a state.
+func (s demoState) seq() int {
+	switch s {
+	case demoQueued:
+		return 1
+	case demoRunning:
+		return 2
+	default:
+		return 3
+	}
 }
 
-type flakyJob struct {
-	id, op, callback string
-	start, end       time.Time
-	failed           bool
-	reads            int
-}
-
+// newFlakyProvider starts a provider. It fails on an unknown shape, on a secret
+// that the shape cannot use, on a range of durations that is none, and on an
+// address that is not loopback or not free.
 func newFlakyProvider(cfg flakyProviderConfig) (*flakyProvider, error) {
+	cfg = cfg.withDefaults()
+	if cfg.JobMin < 0 || cfg.JobMax < cfg.JobMin {
+		return nil, fmt.Errorf("demo provider: job durations from %s to %s", cfg.JobMin, cfg.JobMax)
+	}
+	wire, err := newDemoWire(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("demo provider: %w", err)
+	}
 	p := &flakyProvider{
-		cfg: cfg, dice: dice(cfg.Seed), client: &http.Client{Timeout: 5 * time.Second},
-		jobs: map[string]*flakyJob{}, ops: map[string]*providerOperation{}, tokens: map[string]*flakyJob{}, bodies: map[string]string{},
+		cfg: cfg, dice: dice(cfg.Seed), wire: wire, client: newWebhookClient(),
+		ops: map[string]*demoOperation{}, jobs: map[string]*demoJob{},
 	}
 	mux := http.NewServeMux()
-	switch cfg.Shape {
-	case shapeGeneric:
-		mux.HandleFunc("POST /jobs", p.create)
-		mux.HandleFunc("GET /jobs/{id}", p.status)
-	case shapeReplicate:
-		mux.HandleFunc("POST /v1/predictions", p.create)
-		mux.HandleFunc("GET /v1/predictions/{id}", p.status)
-	default:
-		return nil, fmt.Errorf("demo provider: shape %q is not known", cfg.Shape)
-	}
-	var err error
+	mux.HandleFunc("POST "+wire.path(), p.create)
+	mux.HandleFunc("GET "+wire.path()+"/{id}", p.read)
 	if p.srv, err = startLoopback(cfg.Addr, mux); err != nil {
 		return nil, fmt.Errorf("demo provider: %w", err)
 	}
 	return p, nil
 }
 
-// URL is the provider's base URL.
+func (c flakyProviderConfig) withDefaults() flakyProviderConfig {
+	if c.JobMin == 0 && c.JobMax == 0 {
+		c.JobMin, c.JobMax = demoJobMinDefault, demoJobMaxDefault
+	}
+	f := &c.Faults
+	f.LagFor = cmp.Or(f.LagFor, demoLagDefault)
+	f.NotFoundFor = cmp.Or(f.NotFoundFor, demoNotFoundDefault)
+	f.SlowFor = cmp.Or(f.SlowFor, demoSlowDefault)
+	f.StallMax = cmp.Or(f.StallMax, demoStallDefault)
+	return c
+}
+
+// URL is the base URL, without a path.
 func (p *flakyProvider) URL() string { return p.srv.url() }
 
-// Close stops the provider and waits for everything it started. The books stay
-// readable.
+// Idle waits until every job is terminal and every webhook acknowledged,
+// dropped or given up. It returns the cause of ctx if that ends first.
+func (p *flakyProvider) Idle(ctx context.Context) error { return p.srv.idle(ctx) }
+
+// Close stops the provider, its unfinished jobs and their webhooks, and waits
+// for everything it started. The books stay readable.
 func (p *flakyProvider) Close(ctx context.Context) error {
 	err := p.srv.close(ctx)
 	p.client.CloseIdleConnections()
 	return err
 }
 
-// Book returns a copy of the books.
-func (p *flakyProvider) Book() providerBook {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b := providerBook{Hooks: p.hooks}
-	for _, o := range p.ops {
-		c := *o
-		c.Tokens, c.Bodies, c.Jobs = slices.Clone(o.Tokens), slices.Clone(o.Bodies), slices.Clone(o.Jobs)
-		c.Faults = map[string]int{}
-		for k, v := range o.Faults {
-			c.Faults[k] = v
-		}
-		if len(c.Jobs) > 0 {
-			j := p.jobs[c.Jobs[0]]
-			c.Final, c.Ended = j.final(), !now().Before(j.end)
-		}
-		b.Operations = append(b.Operations, c)
-	}
-	slices.SortFunc(b.Operations, func(x, y providerOperation) int { return strings.Compare(x.Operation, y.Operation) })
-	return b
-}
-
-// createRequest is what both shapes ask, in one form.
-type createRequest struct {
-	op, token, callback string
-	body                []byte
-}
-
-func (p *flakyProvider) readCreate(r *http.Request) (createRequest, error) {
-	body, err := io.ReadAll(io.LimitReader(r.Body, demoBodyBytesMax))
-	if err != nil {
-		return createRequest{}, err
-	}
-	var in struct {
-		Operation   string `json:"operation_id"`
-		CallbackURL string `json:"callback_url"`
-		Webhook     string `json:"webhook"`
-	}
-	if err := json.Unmarshal(body, &in); err != nil {
-		return createRequest{}, err
-	}
-	c := createRequest{op: in.Operation, token: r.Header.Get("Idempotency-Key"), callback: in.CallbackURL + in.Webhook, body: body}
-	if c.op == "" { // the blind shape learns it from the callback path only
-		if parts := strings.Split(c.callback, "/"); len(parts) >= 2 {
-			c.op = parts[len(parts)-2]
-		}
-	}
-	return c, nil
-}
-
 func (p *flakyProvider) create(w http.ResponseWriter, r *http.Request) {
-	c, err := p.readCreate(r)
-	if err != nil || (p.cfg.Shape == shapeGeneric && c.token == "") {
-		writeJSON(w, http.StatusBadRequest, map[string]any{"error": map[string]string{"code": "invalid", "message": "body or token is missing"}})
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, demoBodyBytesMax))
+	if err != nil {
+		p.refuse(w, http.StatusRequestEntityTooLarge, &p.totals.BadRequests, "body_too_large")
 		return
 	}
-	if p.cfg.APIToken != "" && r.Header.Get("Authorization") != "Bearer "+p.cfg.APIToken {
-		writeJSON(w, http.StatusUnauthorized, map[string]any{"error": map[string]string{"code": "unauthorized"}})
+	if !p.authorized(r) {
+		p.refuse(w, http.StatusUnauthorized, &p.totals.Unauthorized, "unauthorized")
 		return
 	}
-	o, n := p.bookCreate(c)
-	hit := func(chance float64, kind string) bool { return p.draw(o, chance, kind, n) }
-	f := p.cfg.Faults
+	req, err := p.wire.parse(r, body)
+	if err != nil {
+		p.refuse(w, http.StatusBadRequest, &p.totals.BadRequests, err.Error())
+		return
+	}
+	f, op, n := p.cfg.Faults, req.operation, p.receive(req)
 	switch {
-	case hit(f.ErrorBeforeCommit, "error_before_commit"):
-		writeJSON(w, http.StatusServiceUnavailable, map[string]any{"error": map[string]string{"code": "unavailable"}})
-		return
-	case hit(f.Throttle, "throttle"):
+	case p.hit(f.Throttle, "throttle", op, n):
 		w.Header().Set("Retry-After", "1")
-		writeJSON(w, http.StatusTooManyRequests, map[string]any{"error": map[string]string{"code": "slow_down"}})
+		writeJSON(w, http.StatusTooManyRequests, p.wire.failure("throttled", "slow down"))
 		return
-	}
-	j, fresh, mismatch := p.commit(c, n)
-	if mismatch {
-		writeJSON(w, http.StatusUnprocessableEntity, map[string]any{"error": map[string]string{"code": "idempotency_key_reused", "message": "the key was used with another body"}})
-		return
-	}
-	if fresh {
-		p.plan(r.Context(), j, hit(f.EarlyWebhook, "early_webhook"))
-	}
-	switch {
-	case hit(f.LoseAnswer, "lose_answer"):
-		vanish()
-	case hit(f.StallAnswer, "stall_answer"):
-		pause(r.Context(), f.StallFor)
-	case hit(f.ErrorAfterCommit, "error_after_commit"):
-		writeJSON(w, http.StatusInternalServerError, map[string]any{"error": map[string]string{"code": "internal"}})
-		return
-	}
-	writeJSON(w, http.StatusCreated, p.view(j, "queued"))
-}
-
-// bookCreate books a request and returns the operation and how often it was
-// asked so far, from 1.
-func (p *flakyProvider) bookCreate(c createRequest) (*providerOperation, int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	o := p.ops[c.op]
-	if o == nil {
-		o = &providerOperation{Operation: c.op, Faults: map[string]int{}}
-		p.ops[c.op] = o
-	}
-	o.Creates++
-	if c.token != "" && !slices.Contains(o.Tokens, c.token) {
-		o.Tokens = append(o.Tokens, c.token)
-	}
-	if h := hashHex(c.body); !slices.Contains(o.Bodies, h) {
-		o.Bodies = append(o.Bodies, h)
-	}
-	return o, o.Creates
-}
-
-func (p *flakyProvider) draw(o *providerOperation, chance float64, kind string, n int) bool {
-	hit := p.dice.hits(chance, kind, o.Operation, n)
-	if hit {
-		p.mu.Lock()
-		o.Faults[kind]++
-		p.mu.Unlock()
-	}
-	return hit
-}
-
-// commit makes a job, or finds the one of the token.
-func (p *flakyProvider) commit(c createRequest, n int) (j *flakyJob, fresh, mismatch bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c.token != "" {
-		if j := p.tokens[c.token]; j != nil {
-			return j, false, p.bodies[c.token] != hashHex(c.body)
+	case p.hit(f.ErrorBeforeCommit, "error_before_commit", op, n):
+		code := http.StatusInternalServerError
+		if p.dice.float("error_before_commit_how", op, n) < 0.5 {
+			code = http.StatusServiceUnavailable
 		}
+		writeJSON(w, code, p.wire.failure("unavailable", "nothing was done"))
+		return
 	}
-	span := p.cfg.JobMin + time.Duration(p.dice.float("duration", c.op, 1)*float64(p.cfg.JobMax-p.cfg.JobMin))
-	j = &flakyJob{
-		id: "job_" + p.dice.id("job", c.op, n, 12), op: c.op, callback: c.callback, start: now(),
-		failed: p.dice.hits(p.cfg.Faults.FailJob, "fail_job", c.op, 1),
+	job, ok := p.commit(r.Context(), req, n)
+	if !ok {
+		writeJSON(w, http.StatusUnprocessableEntity, p.wire.failure("idempotency_key_reused",
+			"this idempotency key was used with another body"))
+		return
 	}
-	j.end = j.start.Add(span)
+	p.answer(w, r, job, n)
+}
+
+// receive books a create request and returns how many its operation has made.
+func (p *flakyProvider) receive(req createRequest) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	op := p.ops[req.operation]
+	if op == nil {
+		op = &demoOperation{
+			tokens: map[string]bool{}, bodies: map[string]bool{},
+			faults: map[string]int{}, byToken: map[string]*demoJob{},
+		}
+		p.ops[req.operation] = op
+	}
+	op.requests++
+	op.bodies[hashHex(req.body)] = true
+	if req.token != "" {
+		op.tokens[req.token] = true
+	}
+	return op.requests
+}
+
+// commit makes the job of a request, or finds the one that its token was
+// promised; ok is false when that one was made from another body. When the
+// webhook-before-answer fault hits, it returns after the webhooks of the job
+// have been tried once.
+func (p *flakyProvider) commit(ctx context.Context, req createRequest, n int) (job demoJob, ok bool) {
+	p.mu.Lock()
+	op := p.ops[req.operation]
+	if j := op.byToken[req.token]; j != nil && req.token != "" {
+		defer p.mu.Unlock()
+		ok = j.bodyHash == hashHex(req.body)
+		if !ok {
+			op.faults["idempotency_key_reused"]++
+		}
+		return *j, ok
+	}
+	j := &demoJob{
+		n: len(op.jobs) + 1, req: req, bodyHash: hashHex(req.body),
+		state: demoQueued, created: time.Now().UTC(), hooks: webhookBook{Refused: map[int]int{}},
+	}
+	j.id = p.wire.jobID(p.dice.id("job", req.operation, j.n, 26))
+	op.jobs = append(op.jobs, j)
 	p.jobs[j.id] = j
-	p.ops[c.op].Jobs = append(p.ops[c.op].Jobs, j.id)
-	if c.token != "" {
-		p.tokens[c.token], p.bodies[c.token] = j, hashHex(c.body)
+	if req.token != "" {
+		op.byToken[req.token] = j
 	}
-	return j, true, false
-}
+	job = *j
+	p.mu.Unlock()
 
-func (j *flakyJob) final() string {
-	if j.failed {
-		return "failed"
-	}
-	return "succeeded"
-}
-
-// word is the state in the generic vocabulary.
-func (j *flakyJob) word(at time.Time) string {
-	switch {
-	case !at.Before(j.end):
-		return j.final()
-	case at.After(j.start.Add(j.end.Sub(j.start) / 4)):
-		return "running"
-	default:
-		return "queued"
-	}
-}
-
-// view is the job as its API shows it in a state of the generic vocabulary.
-func (p *flakyProvider) view(j *flakyJob, state string) map[string]any {
-	output := map[string]any{"greeting": "done for " + j.op, "pages": 3}
-	if p.cfg.Shape == shapeGeneric {
-		v := map[string]any{"job_id": j.id, "state": state, "seq": slices.Index([]string{"queued", "running", "succeeded", "failed"}, state) + 1, "status_url": p.URL() + "/jobs/" + j.id}
-		switch state {
-		case "succeeded":
-			v["result"], v["finished_at"] = output, j.end.UTC().Format(time.RFC3339)
-		case "failed":
-			v["error"], v["finished_at"] = map[string]string{"code": "render_failed", "message": "the renderer gave up"}, j.end.UTC().Format(time.RFC3339)
+	early := p.hit(p.cfg.Faults.WebhookBeforeAnswer, "webhook_before_answer", req.operation, n)
+	told := make(chan struct{})
+	if p.srv.spawn(func(ctx context.Context) { p.live(ctx, j, early, told) }) && early {
+		select {
+		case <-told:
+		case <-ctx.Done():
 		}
-		return v
 	}
-	status := map[string]string{"queued": "starting", "running": "processing"}[state]
-	if status == "" {
-		status = state
-	}
-	v := map[string]any{"id": j.id, "status": status, "created_at": j.start.UTC().Format(time.RFC3339), "output": nil, "error": nil, "logs": ""}
-	switch state {
-	case "succeeded":
-		v["output"] = output
-	case "failed":
-		v["error"] = "the model gave up"
-	}
-	return v
+	return job, true
 }
 
-func (p *flakyProvider) status(w http.ResponseWriter, r *http.Request) {
+// answer tells the client about a committed job, or fails to.
+func (p *flakyProvider) answer(w http.ResponseWriter, r *http.Request, job demoJob, n int) {
+	f, op := p.cfg.Faults, job.req.operation
+	if p.dice.hits(f.LoseAnswer, "lose_answer", op, n) {
+		if p.dice.float("lose_answer_how", op, n) < 0.5 {
+			p.note(op, "lose_answer_closed")
+		} else {
+			p.note(op, "lose_answer_stalled")
+			pause(r.Context(), f.StallMax) // it ends when the client gives up
+		}
+		vanish()
+	}
+	if p.hit(f.ErrorAfterCommit, "error_after_commit", op, n) {
+		writeJSON(w, http.StatusInternalServerError, p.wire.failure("internal", "something went wrong"))
+		return
+	}
+	if p.hit(f.Slow, "slow", op, n) {
+		pause(r.Context(), f.SlowFor)
+	}
+	code, v := p.wire.created(job, p.URL())
+	writeJSON(w, code, v)
+}
+
+func (p *flakyProvider) read(w http.ResponseWriter, r *http.Request) {
+	if !p.authorized(r) {
+		p.refuse(w, http.StatusUnauthorized, &p.totals.Unauthorized, "unauthorized")
+		return
+	}
 	p.mu.Lock()
 	j := p.jobs[r.PathValue("id")]
-	var o *providerOperation
-	n := 0
-	if j != nil {
-		j.reads++
-		n = j.reads
-		o = p.ops[j.op]
-		o.Reads++
+	if j == nil {
+		p.mu.Unlock()
+		p.refuse(w, http.StatusNotFound, &p.totals.UnknownGets, "not_found")
+		return
 	}
+	j.gets++
+	job := *j
 	p.mu.Unlock()
-	f := p.cfg.Faults
-	switch {
-	case j == nil, n == 1 && p.draw(o, f.NotFoundAfterCreate, "not_found_after_create", n):
-		writeJSON(w, http.StatusNotFound, map[string]any{"error": map[string]string{"code": "not_found"}})
-		return
-	case p.draw(o, f.StatusError, "status_error", n):
-		writeJSON(w, http.StatusInternalServerError, map[string]any{"error": map[string]string{"code": "internal"}})
+
+	f, op, now := p.cfg.Faults, job.req.operation, time.Now()
+	get := fmt.Sprintf("%s/%d", op, job.n) // each job's GETs are counted on their own
+	if p.dice.hits(f.StatusError, "status_error", get, job.gets) {
+		p.note(op, "status_error")
+		writeJSON(w, http.StatusInternalServerError, p.wire.failure("internal", "something went wrong"))
 		return
 	}
-	at := now()
-	if p.dice.hits(f.StatusLag, "status_lag", j.op, 1) {
-		at = at.Add(-f.LagFor)
+	if now.Sub(job.created) < f.NotFoundFor && p.hit(f.NotFoundAfterCreate, "not_found_after_create", op, job.n) {
+		writeJSON(w, http.StatusNotFound, p.wire.failure("not_found", "no such job"))
+		return
 	}
-	writeJSON(w, http.StatusOK, p.view(j, j.word(at)))
+	if job.state.terminal() && now.Sub(job.finished) < f.LagFor && p.hit(f.StatusLag, "status_lag", op, job.n) {
+		job.state, job.finished = demoRunning, time.Time{}
+	}
+	if p.dice.hits(f.Slow, "slow_get", get, job.gets) {
+		p.note(op, "slow")
+		pause(r.Context(), f.SlowFor)
+	}
+	writeJSON(w, http.StatusOK, p.wire.status(job, p.URL()))
+}
+
+func (p *flakyProvider) authorized(r *http.Request) bool {
+	return p.cfg.APIToken == "" || r.Header.Get("Authorization") == "Bearer "+p.cfg.APIToken
+}
+
+func (p *flakyProvider) refuse(w http.ResponseWriter, status int, count *int, code string) {
+	p.mu.Lock()
+	*count++
+	p.mu.Unlock()
+	writeJSON(w, status, p.wire.failure(code, http.StatusText(status)))
+}
+
+// hit decides a fault and books it when it hits.
+func (p *flakyProvider) hit(prob float64, kind, op string, n int) bool {
+	if !p.dice.hits(prob, kind, op, n) {
+		return false
+	}
+	p.note(op, kind)
+	return true
+}
+
+func (p *flakyProvider) note(op, kind string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ops[op].faults[kind]++
+}
+
+// live is the life of one job: queued, running, ended, and what it tells of
+// that. told is closed when both events have been tried once. An early job
+// ends at once.
+func (p *flakyProvider) live(ctx context.Context, j *demoJob, early bool, told chan<- struct{}) {
+	defer close(told)
+	f, op := p.cfg.Faults, j.req.operation
+	span := p.cfg.JobMin + time.Duration(p.dice.float("duration", op, j.n)*float64(p.cfg.JobMax-p.cfg.JobMin))
+	if early {
+		span = 0
+	}
+	end := demoSucceeded
+	if p.hit(f.FailJob, "fail_job", op, j.n) {
+		end = demoFailed
+	}
+	if j.req.callback != "" && p.hit(f.BadSignature, "bad_signature", op, j.n) {
+		p.forge(j, end)
+	}
+	if !pause(ctx, span/3) {
+		return
+	}
+	running := p.advance(j, demoRunning)
+	reorder := p.sends(running) && p.sends(withState(running, end)) && p.hit(f.ReorderWebhooks, "reorder_webhooks", op, j.n)
+	var first <-chan struct{}
+	if !reorder {
+		first = p.announce(j, running)
+	}
+	if !pause(ctx, span-span/3) {
+		return
+	}
+	ended := p.advance(j, end)
+	if !reorder {
+		<-first
+	}
+	<-p.announce(j, ended)
+	if reorder {
+		<-p.announce(j, running)
+	}
+}
+
+// advance moves a job to a state and returns its snapshot.
+func (p *flakyProvider) advance(j *demoJob, to demoState) demoJob {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j.state = to
+	if to.terminal() {
+		j.finished = time.Now().UTC()
+	} else {
+		j.started = time.Now().UTC()
+	}
+	return *j
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"reflect"
 	"text/tabwriter"
 	"time"
 
@@ -96,16 +95,17 @@ func (d *demoRun) compare(ctx context.Context) (demoReport, error) {
 			b.jobs[string(op)] = j
 		}
 	}
-	hooks := addHooks(generic.Hooks, blind.Hooks)
+	hooks := generic.Totals.Webhooks
+	hooks.add(blind.Totals.Webhooks)
 	d.facts(&r, b, hooks, target)
 	d.judgeCreates(&r, b)
 	d.judgeOutcomes(&r, b)
 	judgeEffects(&r, b, target)
 	forged := []string{}
-	if hooks.Fooled > 0 {
-		forged = append(forged, fmt.Sprintf("%d forged webhooks were accepted", hooks.Fooled))
+	if hooks.ForgedBelieved > 0 {
+		forged = append(forged, fmt.Sprintf("%d forged webhooks were accepted", hooks.ForgedBelieved))
 	}
-	r.promise("a forged webhook is refused", fmt.Sprintf("%d refused", hooks.Refused), forged)
+	r.promise("a forged webhook is refused", fmt.Sprintf("%d refused", hooks.ForgedRefused), forged)
 	if err := d.judgeBucket(ctx, &r, b); err != nil {
 		return r, err
 	}
@@ -116,15 +116,7 @@ func (d *demoRun) compare(ctx context.Context) (demoReport, error) {
 	return r, nil
 }
 
-func addHooks(a, b hookTotals) hookTotals {
-	x, y := reflect.ValueOf(&a).Elem(), reflect.ValueOf(b)
-	for i := range x.NumField() {
-		x.Field(i).SetInt(x.Field(i).Int() + y.Field(i).Int())
-	}
-	return a
-}
-
-func (d *demoRun) facts(r *demoReport, b books, hooks hookTotals, target targetBook) {
+func (d *demoRun) facts(r *demoReport, b books, hooks webhookBook, target targetBook) {
 	settled, rescued, review, doubt, resolved, creates, jobs := 0, 0, 0, 0, 0, 0, 0
 	for _, j := range b.jobs {
 		if j.State.Settled() {
@@ -147,7 +139,7 @@ func (d *demoRun) facts(r *demoReport, b books, hooks hookTotals, target targetB
 		}
 	}
 	for _, o := range b.remote {
-		creates += o.Creates
+		creates += o.Requests
 		jobs += len(o.Jobs)
 	}
 	r.fact("operations settled", settled)
@@ -156,9 +148,9 @@ func (d *demoRun) facts(r *demoReport, b books, hooks hookTotals, target targetB
 	r.fact("jobs that the providers made", jobs)
 	r.fact("operations whose create was in doubt", doubt)
 	r.fact("  of them resolved without a person", resolved)
-	r.fact("webhooks due", hooks.Due)
-	r.fact("  dropped by the provider", hooks.Dropped)
-	r.fact("  sent twice", hooks.Duplicated)
+	r.fact("webhooks sent by the providers", hooks.Sent)
+	r.fact("  events dropped by them", hooks.Dropped)
+	r.fact("  events sent twice", hooks.Duplicated)
 	r.fact("  duplicates ignored by Pawl", sumMetric(d.app.registry, "pawl_ingress_webhooks_total", "outcome", "duplicate"))
 	r.fact("settlements rescued by polling", rescued)
 	r.fact("effects performed by the target", target.Totals.Performed)
@@ -182,7 +174,7 @@ func (d *demoRun) judgeCreates(r *demoReport, b books) {
 		if len(remote.Bodies) > 1 || len(remote.Tokens) > 1 {
 			changed = append(changed, name)
 		}
-		if remote.Creates > len(j.Attempts) {
+		if remote.Requests > len(j.Attempts) {
 			undecided = append(undecided, name)
 		}
 	}
@@ -208,8 +200,8 @@ func (d *demoRun) judgeOutcomes(r *demoReport, b books) {
 			if len(remote.Jobs) == 0 && j.State != events.StateRejected && j.State != events.StateWithdrawn {
 				wrong = append(wrong, fmt.Sprintf("%s: announced %s, the provider made no job", op, j.State))
 			}
-			if len(remote.Jobs) > 0 && string(j.State) != remote.Final {
-				wrong = append(wrong, fmt.Sprintf("%s: announced %s, the provider says %s", op, j.State, remote.Final))
+			if len(remote.Jobs) > 0 && string(j.State) != string(remote.Jobs[0].State) {
+				wrong = append(wrong, fmt.Sprintf("%s: announced %s, the provider says %s", op, j.State, remote.Jobs[0].State))
 			}
 		case j.State.Suspended():
 			review++
