@@ -125,7 +125,7 @@ func TestSubmitRefuses(t *testing.T) {
 		"no provider":           {`{"input":{}}`, "provider"},
 		"other account":         {`{"provider":"acme","account":"else","input":{"n":1}}`, "account"},
 		"unknown effect":        {`{"provider":"acme","input":{"n":1},"effects":["mail","bomb"]}`, "effects.1"},
-		"input does not render": {`{"provider":"acme","input":{}}`, "input"},
+		"input does not render": {`{"provider":"acme","input":{}}`, "input.n"},
 		"number loses digits":   {`{"provider":"acme","input":{"n":12345678901234567890}}`, "input.n"},
 		"unknown field":         {`{"provider":"acme","input":{"n":1},"colour":"red"}`, "colour"},
 		"not JSON":              {`{`, ""},
@@ -184,7 +184,7 @@ func TestRedelivery(t *testing.T) {
 		t.Errorf("derived operation = %q", op)
 	}
 	for i, want := range map[int]struct{ operation, field, provider string }{
-		1: {"", "input", "acme"}, 3: {"a", "operation_id", "acme"}, 4: {"", "provider", "unknown"}, 5: {"", "", "acme"}, 6: {"b", "provider", "acme"},
+		1: {"", "input.n", "acme"}, 3: {"a", "operation_id", "acme"}, 4: {"", "provider", "unknown"}, 5: {"", "", "acme"}, 6: {"b", "provider", "acme"},
 	} {
 		e := all[i].Event
 		d, ok := e.Data.(*events.IntentRefused)
@@ -228,7 +228,7 @@ func TestConsumeGoesOn(t *testing.T) {
 		})
 	}()
 	for _, want := range []struct{ outcome, operation, field string }{
-		{"refused", "", ""}, {"refused", "r", "input"}, {"accepted", "ok", ""}, {"replayed", "ok", ""},
+		{"refused", "", ""}, {"refused", "r", "input.n"}, {"accepted", "ok", ""}, {"replayed", "ok", ""},
 	} {
 		got := <-f.replies
 		if got["subject"] != "answers" || got["outcome"] != want.outcome || got["seq"] == nil {

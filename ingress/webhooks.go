@@ -19,7 +19,7 @@ const (
 	webhookBodyMaxDefault = 1 << 20          // when a description names no limit
 	bodyTimeout           = 10 * time.Second // the body must be here by then
 	retryAfterSeconds     = "5"
-	bodyChunk             = 32 << 10
+	bodyChunk             = 4 << 10 // doubled as bytes arrive, whatever length was announced
 )
 
 // problemBase begins the type of every problem, the same as in the API.

@@ -111,6 +111,7 @@ func (s *server) humaConfig() huma.Config {
 	c.SchemasPath = ""
 	c.CreateHooks = nil
 	c.RejectUnknownQueryParameters = true
+	c.AllowAdditionalPropertiesByDefault = true                                                                    // answers grow; a generated client must not break on it
 	c.Formats = map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat} // the latter is the suffix +json
 	c.Transformers = []huma.Transformer{asProblem}
 	return c

@@ -9,12 +9,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,8 +26,9 @@ import (
 )
 
 var (
-	quiet = slog.New(slog.DiscardHandler)
-	store *streams.Store // one embedded server for the package; tests use operations of their own
+	quiet    = slog.New(slog.DiscardHandler)
+	server   *streams.Embedded
+	prefixes atomic.Int64 // each test has streams of its own on the one server
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -36,24 +39,15 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	ns, err := streams.StartEmbedded(streams.EmbeddedConfig{Dir: dir, Logger: quiet})
-	if err != nil {
+	if server, err = streams.StartEmbedded(streams.EmbeddedConfig{Dir: dir, Logger: quiet, Relaxed: true}); err != nil {
 		panic(err)
 	}
-	defer ns.Shutdown()
-	nc, err := ns.Dial(context.Background(), "test")
-	if err != nil {
-		panic(err)
-	}
-	if store, err = streams.Open(context.Background(), nc, streams.Config{}); err != nil {
-		panic(err)
-	}
-	defer func() { _ = store.Close() }()
+	defer server.Shutdown()
 	return m.Run()
 }
 
 // door stores intents as the real one does, without rendering anything.
-func door(ctx context.Context, data []byte, p events.Provider, fallback events.OperationID) (events.Receipt, error) {
+func (f *fixture) door(ctx context.Context, data []byte, p events.Provider, fallback events.OperationID) (events.Receipt, error) {
 	intent, err := events.ParseIntent(data, p, fallback)
 	if err != nil {
 		return events.Receipt{}, err
@@ -63,7 +57,7 @@ func door(ctx context.Context, data []byte, p events.Provider, fallback events.O
 		return events.Receipt{}, err
 	}
 	claim, _ := events.NewULID(time.Now(), strings.NewReader("0123456789"))
-	got, err := store.Decide(ctx, 0, events.Event{
+	got, err := f.store.Decide(ctx, 0, events.Event{
 		ID: "p:" + string(intent.OperationID), Subject: events.OperationSubject(intent.Provider, intent.OperationID),
 		Time: time.Now().UTC(), Actor: "anna", Claim: claim,
 		Data: &events.Prepared{
@@ -84,13 +78,14 @@ func door(ctx context.Context, data []byte, p events.Provider, fallback events.O
 	return r, nil
 }
 
-func find(ctx context.Context, op events.OperationID) (events.Provider, error) {
-	s, _, err := store.FindOperation(ctx, op)
+func (f *fixture) find(ctx context.Context, op events.OperationID) (events.Provider, error) {
+	s, _, err := f.store.FindOperation(ctx, op)
 	return s.Provider, err
 }
 
 type fixture struct {
 	*testing.T
+	store   *streams.Store
 	handler http.Handler
 	index   *api.Index
 }
@@ -98,7 +93,18 @@ type fixture struct {
 func setUp(t *testing.T, change ...func(*api.Config)) *fixture {
 	t.Helper()
 	f := &fixture{T: t, index: api.NewIndex()}
-	cfg := api.Config{Submit: door, Jobs: f.index, Reader: store, Find: find, Now: time.Now, Logger: quiet}
+	nc, err := server.Dial(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.store, err = streams.Open(t.Context(), nc, streams.Config{
+		Prefix: fmt.Sprintf("t%d", prefixes.Add(1)), EventsMaxBytes: 32 << 20, IntentsMaxBytes: 16 << 20, JobsMaxBytes: 16 << 20, ObjectsMaxBytes: 16 << 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.store.Close() })
+	cfg := api.Config{Submit: f.door, Jobs: f.index, Reader: f.store, Find: f.find, Now: time.Now, Logger: quiet}
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -9,6 +11,9 @@ import (
 
 	"github.com/pawl-dev/pawl/events"
 )
+
+// historyMaxBytes bounds the payloads of one page; a page has one entry at least.
+const historyMaxBytes = 8 << 20
 
 type historyInput struct {
 	ID    string `path:"id" doc:"The operation id."`
@@ -35,7 +40,8 @@ type HistoryEntry struct {
 	Reason  string         `json:"reason,omitempty"`
 	Verdict events.Verdict `json:"verdict" doc:"What the fold did with it."`
 	Seq     uint64         `json:"seq"`
-	Data    any            `json:"data,omitempty"`
+	// Data is the event's payload as the ledger holds it.
+	Data json.RawMessage `json:"data,omitempty"`
 }
 
 type historyOutput struct{ Body History }
@@ -61,19 +67,34 @@ func (s *server) history(ctx context.Context, in *historyInput) (*historyOutput,
 	if err != nil {
 		return nil, s.readProblem(err, op)
 	}
-	out := &historyOutput{Body: History{OperationID: op, Entries: []HistoryEntry{}}}
+	page, err := pageOf(entries, in.After, in.Limit)
+	if err != nil {
+		return nil, s.readProblem(err, op)
+	}
+	page.OperationID = op
+	return &historyOutput{Body: page}, nil
+}
+
+// pageOf cuts one page out of a history, by entries and by bytes.
+func pageOf(entries []events.Entry, after uint64, limit int) (History, error) {
+	h := History{Entries: []HistoryEntry{}}
+	size := 0
 	for i := range entries {
-		e := &entries[i]
-		if e.Seq <= in.After {
+		if entries[i].Seq <= after {
 			continue
 		}
-		if len(out.Body.Entries) == in.Limit {
-			out.Body.Next = out.Body.Entries[in.Limit-1].Seq
+		v, err := entryOf(&entries[i])
+		if err != nil {
+			return h, err
+		}
+		size += len(v.Data)
+		if n := len(h.Entries); n > 0 && (n == limit || size > historyMaxBytes) {
+			h.Next = h.Entries[n-1].Seq
 			break
 		}
-		out.Body.Entries = append(out.Body.Entries, entryOf(e))
+		h.Entries = append(h.Entries, v)
 	}
-	return out, nil
+	return h, nil
 }
 
 // provider says to whom an operation belongs.
@@ -84,13 +105,17 @@ func (s *server) provider(ctx context.Context, op events.OperationID) (events.Pr
 	return s.Find(ctx, op)
 }
 
-func entryOf(e *events.Entry) HistoryEntry {
+func entryOf(e *events.Entry) (HistoryEntry, error) {
 	v := HistoryEntry{
 		At: e.At.UTC(), Actor: e.Actor, From: e.From, To: e.To, Event: e.Event, EventID: e.EventID,
 		Cause: e.Cause, Reason: e.Reason, Verdict: e.Verdict, Seq: e.Seq,
 	}
-	if e.Data != nil {
-		v.Data = e.Data
+	if e.Data == nil {
+		return v, nil
 	}
-	return v
+	var err error
+	if v.Data, err = json.Marshal(e.Data); err != nil {
+		return v, fmt.Errorf("encode event %d: %w", e.Seq, err)
+	}
+	return v, nil
 }

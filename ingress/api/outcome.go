@@ -124,11 +124,16 @@ func (s *server) await(ctx context.Context, known *events.Job, wait time.Duratio
 	waitCtx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	j, err := s.Jobs.Wait(waitCtx, known.Operation, decided)
-	if j == nil || j.AppliedSeq < known.AppliedSeq {
-		j = known // the index is still behind what the ledger said
-	}
 	if err != nil && ctx.Err() != nil {
 		return nil, unavailable("The wait was interrupted.")
+	}
+	if j == nil { // nothing feeds the index: the ledger may know more by now
+		if j, err = s.job(ctx, known.Operation); err != nil {
+			return nil, s.readProblem(err, known.Operation)
+		}
+	}
+	if j.AppliedSeq < known.AppliedSeq {
+		return known, nil // the index is still behind what the ledger said
 	}
 	return j, nil
 }

@@ -1,7 +1,9 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"slices"
@@ -134,24 +136,42 @@ func TestIndexOrder(t *testing.T) {
 	}
 }
 
+// watched tells when a wait looks at a job. The index looks and begins to wait
+// under one lock, so a change that comes after the signal must wake it.
+type watched struct {
+	*api.Index
+	looked chan events.State
+}
+
+func (w watched) Wait(ctx context.Context, op events.OperationID, until func(*events.Job) bool) (*events.Job, error) {
+	return w.Index.Wait(ctx, op, func(j *events.Job) bool {
+		w.looked <- j.State
+		return until(j)
+	})
+}
+
 func TestOutcomeWaits(t *testing.T) {
 	t.Parallel()
-	f := setUp(t)
-	f.index.Observe(job("wait", "acme", 1, events.StateObserving))
+	w := watched{looked: make(chan events.State)}
+	f := setUp(t, func(c *api.Config) { w.Index = c.Jobs.(*api.Index); c.Jobs = w })
+	observe := func(seq uint64, s events.State) *events.Job {
+		j := job("wait", "acme", 1, s)
+		j.AppliedSeq = seq
+		return j
+	}
+	f.index.Observe(observe(1, events.StateObserving))
 	answers := make(chan reply, 1)
 	go func() { answers <- f.do("GET", "/v1/operations/wait/outcome?wait=60s", "") }()
-	running := job("wait", "acme", 1, events.StateResultCollecting)
-	running.AppliedSeq = 3
-	f.index.Observe(running) // a change, but no outcome
-	derived := job("wait", "acme", 1, events.StateSucceeded)
-	derived.AppliedSeq = 4
-	f.index.Observe(derived) // derived, not announced
-	select {
-	case got := <-answers:
-		t.Fatalf("answered before the announcement: %v", got.body)
-	default:
+	final := settled("wait", 1, events.StateSucceeded)
+	for _, next := range []*events.Job{
+		observe(3, events.StateResultCollecting), // a change, but no outcome
+		observe(4, events.StateSucceeded),        // derived, not announced
+		final,
+	} {
+		<-w.looked
+		f.index.Observe(next)
 	}
-	f.index.Observe(settled("wait", 1, events.StateSucceeded))
+	<-w.looked
 	got := <-answers
 	f.want(got, 200, "")
 	if got.body["outcome"] != "confirmed" || got.body["assurance"] != "status_read" || got.body["settled"].(map[string]any)["g"] != float64(1) {
@@ -162,6 +182,35 @@ func TestOutcomeWaits(t *testing.T) {
 	}
 	if e := got.body["evidence"].([]any); len(e) != 2 {
 		t.Errorf("evidence = %v", e)
+	}
+}
+
+// Who waits for an operation that the index never hears of is told what the
+// ledger says at the end.
+func TestOutcomeWaitWithoutIndex(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.want(f.do("POST", "/v1/operations", intent("alone", "")), 202, "")
+	got := f.do("GET", "/v1/operations/alone/outcome?wait=1ms", "")
+	f.want(got, 200, "")
+	if got.body["outcome"] != "pending" || got.body["state"] != "prepared" {
+		t.Errorf("body = %v", got.body)
+	}
+}
+
+// A caller that hangs up, and a forgotten operation, leave no wait behind.
+func TestIndexWaitEnds(t *testing.T) {
+	t.Parallel()
+	x := api.NewIndex()
+	never := func(*events.Job) bool { return false }
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if j, err := x.Wait(ctx, "nobody", never); j != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("wait = %v, %v, want nothing and the context's error", j, err)
+	}
+	x.Observe(job("known", "acme", 1, events.StateObserving))
+	if j, err := x.Wait(ctx, "known", never); j == nil || err == nil {
+		t.Errorf("wait = %v, %v, want the job as it is and the context's error", j, err)
 	}
 }
 
@@ -198,7 +247,7 @@ func TestHistory(t *testing.T) {
 	f := setUp(t)
 	f.want(f.do("POST", "/v1/operations", intent("hist", `,"labels":{"a":"b"}`)), 202, "")
 	now := time.Now().UTC()
-	_, err := store.Record(t.Context(), events.Event{
+	_, err := f.store.Record(t.Context(), events.Event{
 		ID: "co:hist:1:rej", Subject: events.OperationSubject("acme", "hist"), Time: now, Actor: "reconciler",
 		Data: &events.Rejected{N: 1, Class: "invalid_request", Status: 400},
 	})
@@ -283,5 +332,48 @@ func TestSpec(t *testing.T) {
 	text := w.Body.String()
 	if strings.Contains(text, "ErrorModel") || strings.Contains(text, "unpkg") || !strings.Contains(text, "Problem") {
 		t.Error("the document is not the hardened one")
+	}
+}
+
+// Of several answers to one attempt the one that proves most is shown.
+func TestAttemptAndEffectWords(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	j := job("words", "acme", 1, events.StateConflict)
+	j.Attempts = []events.Attempt{
+		{Mark: mark(1), N: 1, Ambiguous: "timeout", Rejected: &events.Rejected{Class: "invalid_request"}},
+		{Mark: mark(1), N: 2, Throttled: &events.Throttled{RetryAt: t0}},
+		{Mark: mark(1), N: 3, NotSent: "dial"},
+		{Mark: mark(1), N: 4},
+		{Mark: mark(1), N: 5, Ambiguous: "timeout", Accepted: mark(2)},
+	}
+	claim := events.EffectClaim{Mark: mark(1), N: 1, Ended: mark(2), Class: "server_error", RetryAt: t0}
+	j.Effects = []events.Effect{
+		{Name: "a", G: 1, Claims: []events.EffectClaim{claim}},
+		{Name: "b", G: 1, Claims: []events.EffectClaim{claim}, Done: mark(3)},
+		{Name: "c", G: 1, Claims: []events.EffectClaim{claim}, Dead: mark(3), Reason: "exhausted"},
+	}
+	for _, id := range []string{"r1", "r2"} {
+		ref := events.RemoteRef{ID: id, Account: "default", Key: events.MakeJobKey("acme", "default", id)}
+		j.Bound = append(j.Bound, events.Binding{Mark: mark(2), Remote: ref, Via: "create"})
+	}
+	f.index.Observe(j)
+	got := f.do("GET", "/v1/operations/words", "")
+	f.want(got, 200, "")
+	words := func(list, field string) string {
+		var all []string
+		for _, v := range got.body[list].([]any) {
+			all = append(all, v.(map[string]any)[field].(string))
+		}
+		return strings.Join(all, " ")
+	}
+	if w := words("attempts", "outcome"); w != "rejected throttled not_sent in_flight accepted" {
+		t.Errorf("attempts = %s", w)
+	}
+	if w := words("effects", "state"); w != "waiting done dead" {
+		t.Errorf("effects = %s", w)
+	}
+	if w := words("conflicting", "id"); w != "r1 r2" || got.body["remote"] != nil {
+		t.Errorf("conflicting = %s, remote = %v", w, got.body["remote"])
 	}
 }
