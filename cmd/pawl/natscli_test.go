@@ -45,9 +45,7 @@ func TestNatsCLI(t *testing.T) {
 			continue
 		}
 		if strings.Contains(line, "kv get") {
-			if code, out, errs := pawl(t, "watch", "--server="+base, "hello-1"); code != exitOK {
-				t.Fatalf("watch: %s%s", out, errs)
-			}
+			awaitOutcome(t, base, "hello-1")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		cmd := exec.CommandContext(ctx, "bash", "-c", line)
@@ -68,4 +66,24 @@ func TestNatsCLI(t *testing.T) {
 	if ran < 4 {
 		t.Errorf("commands in the README: want at least 4, got %d", ran)
 	}
+}
+
+// awaitOutcome waits until an operation that was published a moment ago exists
+// and has its outcome.
+func awaitOutcome(t *testing.T, base, op string) {
+	t.Helper()
+	for range 100 {
+		code, out, errs := pawl(t, "watch", "--server="+base, op)
+		switch code {
+		case exitOK:
+			return
+		case exitMissing: // the intent is on its way
+			if err := sleep(t.Context(), 50*time.Millisecond); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			t.Fatalf("watch: %s%s", out, errs)
+		}
+	}
+	t.Fatalf("%s did not appear", op)
 }

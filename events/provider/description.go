@@ -2,16 +2,15 @@ package provider
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net/textproto"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"github.com/pawl-dev/pawl/events"
 )
@@ -19,33 +18,22 @@ import (
 //go:embed *.yaml
 var shipped embed.FS
 
-// descriptionMaxBytes bounds one file.
-const descriptionMaxBytes = 256 << 10
+// Bounds of what a description may set.
+const (
+	concurrencyMax = 1024
+	bodyMaxBytes   = 64 << 20
+)
 
-// SyntaxError refuses a description and says where.
-type SyntaxError struct {
-	File         string
-	Line, Column int // from 1; 0: the whole file
-	Msg          string
-}
-
-func (e *SyntaxError) Error() string {
-	if e.Line == 0 {
-		return fmt.Sprintf("%s: %s", e.File, e.Msg)
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Msg)
-}
-
-// Builtins lists the shipped descriptions.
+// Builtins lists the shipped descriptions, sorted.
 func Builtins() []string {
-	files, _ := fs.Glob(shipped, "*.yaml") // the pattern is constant
+	files, _ := fs.Glob(shipped, "*.yaml") // the pattern is constant and valid
 	for i, f := range files {
 		files[i] = strings.TrimSuffix(f, ".yaml")
 	}
 	return files
 }
 
-// Builtin returns a shipped description, or an error that wraps
+// Builtin returns the bytes of a shipped description, or an error that wraps
 // events.ErrNotFound.
 func Builtin(name string) ([]byte, error) {
 	if !slices.Contains(Builtins(), name) {
@@ -54,153 +42,34 @@ func Builtin(name string) ([]byte, error) {
 	return shipped.ReadFile(name + ".yaml")
 }
 
-// file is the YAML form. Every field that holds ${ … } is named by its path in
-// an error.
-type file struct {
-	Version     int               `yaml:"version"`
-	Name        string            `yaml:"name"`
-	BaseURL     string            `yaml:"base_url"`
-	Auth        authFile          `yaml:"auth"`
-	Create      createFile        `yaml:"create"`
-	Idempotency idempotencyFile   `yaml:"idempotency"`
-	Lookup      *lookupFile       `yaml:"lookup"`
-	Status      *statusFile       `yaml:"status"`
-	States      map[string]string `yaml:"states"`
-	Webhook     *webhookFile      `yaml:"webhook"`
-	Limits      limitsFile        `yaml:"limits"`
-	Deadlines   deadlinesFile     `yaml:"deadlines"`
-	Pacing      pacingFile        `yaml:"pacing"`
-}
-
-type authFile struct {
-	Header     string `yaml:"header"`
-	Prefix     string `yaml:"prefix"`
-	Credential string `yaml:"credential"`
-	Required   bool   `yaml:"required"`
-	// AfterExecution: a 401 or 403 does not prove that nothing happened.
-	AfterExecution bool `yaml:"after_execution"`
-}
-
-type createFile struct {
-	Method  string            `yaml:"method"`
-	Path    string            `yaml:"path"`
-	Headers map[string]string `yaml:"headers"`
-	Body    any               `yaml:"body"`
-	// Callback: the request carries callback_url, and the provider pushes there.
-	Callback      bool   `yaml:"callback"`
-	ID            string `yaml:"id"`
-	State         string `yaml:"state"`
-	Final         string `yaml:"final"`  // bool: the answer is the job's end
-	Result        string `yaml:"result"` // of a final answer
-	TokenMismatch string `yaml:"token_mismatch"`
-	ErrorCode     string `yaml:"error_code"`
-	ErrorMessage  string `yaml:"error_message"`
-	// ThrottleProcesses: a 429 may have been processed all the same.
-	ThrottleProcesses bool `yaml:"throttle_processes"`
-}
-
-type idempotencyFile struct {
-	Tokens    bool          `yaml:"tokens"`
-	Retention time.Duration `yaml:"retention"` // 0: for ever
-}
-
-type lookupFile struct {
-	Path   string `yaml:"path"`
-	Found  string `yaml:"found"`  // list of ids
-	Absent string `yaml:"absent"` // bool: proves that there is none
-}
-
-type statusFile struct {
-	Path         string `yaml:"path"`
-	ID           string `yaml:"id"`
-	State        string `yaml:"state"`
-	Detail       string `yaml:"detail"`
-	Attempt      string `yaml:"attempt"`
-	Seq          string `yaml:"seq"`
-	Total        string `yaml:"total"`
-	Completed    string `yaml:"completed"`
-	Failed       string `yaml:"failed"`
-	Result       string `yaml:"result"`
-	ErrorCode    string `yaml:"error_code"`
-	ErrorMessage string `yaml:"error_message"`
-}
-
-type webhookFile struct {
-	Verify   verifyFile `yaml:"verify"`
-	JobID    string     `yaml:"job_id"`
-	State    string     `yaml:"state"`
-	Detail   string     `yaml:"detail"`
-	Attempt  string     `yaml:"attempt"`
-	Seq      string     `yaml:"seq"`
-	Delivery string     `yaml:"delivery"`
-	Dedup    string     `yaml:"dedup"`
-	Ignore   string     `yaml:"ignore"` // bool: signed, but about no job (ping, test)
-	MaxBytes int64      `yaml:"max_bytes"`
-	Ack      ackFile    `yaml:"ack"`
-}
-
-type verifyFile struct {
-	Preset       string        `yaml:"preset"`        // standard_webhooks or hub
-	Header       string        `yaml:"header"`        // hub
-	HeaderPrefix string        `yaml:"header_prefix"` // standard_webhooks
-	Tolerance    time.Duration `yaml:"tolerance"`
-}
-
-type ackFile struct {
-	Status      int    `yaml:"status"`
-	ContentType string `yaml:"content_type"`
-	Body        string `yaml:"body"`
-}
-
-type limitsFile struct {
-	Concurrency int `yaml:"concurrency"`
-}
-
-type deadlinesFile struct {
-	Create  time.Duration `yaml:"create"`
-	Recon   time.Duration `yaml:"recon"`
-	Result  time.Duration `yaml:"result"`
-	Confirm time.Duration `yaml:"confirm"`
-	Collect time.Duration `yaml:"collect"`
-}
-
-type pacingFile struct {
-	PollBase    time.Duration `yaml:"poll_base"`
-	PollCap     time.Duration `yaml:"poll_cap"`
-	LookupDelay time.Duration `yaml:"lookup_delay"`
-}
-
-// Description is a checked file with every expression compiled.
+// Description is a checked file with every expression compiled. It is read-only
+// and safe for concurrent use.
 type Description struct {
 	f      file
 	sha256 string
 	x      expressions
-	states map[string]events.RemoteState
+	states map[string]events.RemoteState // of answers
+	pushed map[string]events.RemoteState // of webhooks
 }
 
 // Name is the description's own name.
 func (d *Description) Name() string { return d.f.Name }
 
-// Parse reads a description strictly. The error is a *SyntaxError with line and
-// column. name is only shown.
+// Parse reads a description strictly. The error is a *SyntaxError that says line
+// and column, and what was expected there. name is only shown.
 func Parse(name string, data []byte) (*Description, error) {
-	if len(data) > descriptionMaxBytes {
-		return nil, &SyntaxError{File: name, Msg: fmt.Sprintf("%d bytes, limit %d", len(data), descriptionMaxBytes)}
-	}
-	tree, err := parser.ParseBytes(data, 0)
+	s, err := parseSource(name, data)
 	if err != nil {
-		return nil, yamlError(name, err)
-	}
-	s := &source{name: name, tree: tree}
-	if err := s.forbidAliases(); err != nil {
 		return nil, err
 	}
 	d := &Description{sha256: events.HexSHA256(data)}
 	if err := yaml.UnmarshalWithOptions(data, &d.f, yaml.Strict()); err != nil {
 		return nil, yamlError(name, err)
 	}
-	if err := d.check(s); err != nil {
-		return nil, err
+	for _, check := range []func(*source) error{d.checkTop, d.checkCreate, d.checkReads, d.checkStates, d.checkWebhook} {
+		if err := check(s); err != nil {
+			return nil, err
+		}
 	}
 	if d.x, err = compileAll(s, &d.f); err != nil {
 		return nil, err
@@ -208,135 +77,173 @@ func Parse(name string, data []byte) (*Description, error) {
 	return d, nil
 }
 
-// source finds the place of a path for errors.
-type source struct {
-	name string
-	tree *ast.File
-}
-
-// at makes an error that points at a path such as $.create.id; a missing path
-// points at its nearest parent.
-func (s *source) at(path, format string, args ...any) error {
-	e := &SyntaxError{File: s.name, Msg: fmt.Sprintf(format, args...)}
-	for p := path; ; {
-		if yp, err := yaml.PathString(p); err == nil {
-			if node, err := yp.FilterFile(s.tree); err == nil && node != nil {
-				pos := node.GetToken().Position
-				e.Line, e.Column = pos.Line, pos.Column
-				return e
-			}
-		}
-		i := strings.LastIndexAny(p, ".[")
-		if i <= 0 {
-			e.Line, e.Column = 1, 1
-			return e
-		}
-		p = p[:i]
-	}
-}
-
-// aliasFinder stops at the first anchor or alias: they expand without limit and
-// hide what a field says.
-type aliasFinder struct{ found ast.Node }
-
-// Visit implements ast.Visitor.
-func (a *aliasFinder) Visit(n ast.Node) ast.Visitor {
-	switch n.Type() {
-	case ast.AliasType, ast.AnchorType, ast.MergeKeyType:
-		if a.found == nil {
-			a.found = n
-		}
-	}
-	return a
-}
-
-func (s *source) forbidAliases() error {
-	if len(s.tree.Docs) != 1 || s.tree.Docs[0].Body == nil {
-		return &SyntaxError{File: s.name, Line: 1, Column: 1, Msg: "want exactly one YAML document"}
-	}
-	f := &aliasFinder{}
-	ast.Walk(f, s.tree.Docs[0].Body)
-	if f.found == nil {
-		return nil
-	}
-	pos := f.found.GetToken().Position
-	return &SyntaxError{File: s.name, Line: pos.Line, Column: pos.Column, Msg: "anchors, aliases and merge keys are not allowed; write the value out"}
-}
-
-// yamlError takes line and column out of the library's error.
-func yamlError(name string, err error) error {
-	e := &SyntaxError{File: name, Msg: err.Error()}
-	var ye yaml.Error
-	if errors.As(err, &ye) {
-		e.Msg = ye.GetMessage()
-		if tok := ye.GetToken(); tok != nil {
-			e.Line, e.Column = tok.Position.Line, tok.Position.Column
-		}
-	}
-	return e
-}
-
-// check applies the rules that the YAML types do not.
-func (d *Description) check(s *source) error {
+// checkTop and the checks after it apply the rules that the shape does not.
+func (d *Description) checkTop(s *source) error {
 	f := &d.f
 	switch {
 	case f.Version != 1:
-		return s.at("$.version", "version is %d, want 1", f.Version)
-	case f.Name == "":
-		return s.at("$.name", "name is required")
-	case f.Create.Path == "" || f.Create.Path[0] != '/':
-		return s.at("$.create.path", "create.path is required and begins with '/'")
-	case f.Create.ID == "":
-		return s.at("$.create", "create.id is required: where the answer names the job, e.g. ${body.id}")
-	case f.Status == nil && f.Webhook == nil:
-		return s.at("$.create", "status or webhook is required: without either no outcome is ever learned")
-	case f.Auth.Credential != "" && f.Auth.Header == "":
-		return s.at("$.auth", "auth.header is required with auth.credential")
-	case f.Lookup != nil && (f.Lookup.Path == "" || f.Lookup.Found == "" || f.Lookup.Absent == ""):
-		return s.at("$.lookup", "lookup needs path, found (a list of ids) and absent (what proves that there is none)")
-	case f.Status != nil && (f.Status.Path == "" || f.Status.State == ""):
-		return s.at("$.status", "status needs path and state")
-	case f.Webhook != nil && (f.Webhook.JobID == "" || f.Webhook.State == "" || f.Webhook.Dedup == ""):
-		return s.at("$.webhook", "webhook needs job_id, state and dedup (what makes a delivery unique)")
+		return s.at(path{"version"}, "version is %d, want 1", f.Version)
+	case f.Name == "" || len(f.Name) > 64:
+		return s.at(path{"name"}, "name is required, 1 to 64 characters")
+	case f.BaseURL != "" && checkBase(f.BaseURL) != nil:
+		return s.at(path{"base_url"}, "%s", checkBase(f.BaseURL))
+	case f.Auth.Credential == "" && f.Auth != (authFile{}):
+		return s.at(path{"auth"}, "auth needs credential: the name under which its value is configured")
+	case f.Auth.Credential != "" && !headerName(f.Auth.Header):
+		return s.at(path{"auth", "header"}, "auth.header %.40q, want the name of a header such as Authorization", f.Auth.Header)
+	case !headerSafe(f.Auth.Prefix):
+		return s.at(path{"auth", "prefix"}, "auth.prefix holds a character that no header takes")
+	case f.Limits.Concurrency < 0 || f.Limits.Concurrency > concurrencyMax:
+		return s.at(path{"limits", "concurrency"}, "concurrency is %d, want 1 to %d", f.Limits.Concurrency, concurrencyMax)
+	case f.Idempotency.Retention != 0 && !f.Idempotency.Tokens:
+		return s.at(path{"idempotency", "retention"}, "retention without tokens: true says nothing")
+	case f.Idempotency.Mismatch != "" && !f.Idempotency.Tokens:
+		return s.at(path{"idempotency", "mismatch"}, "mismatch without tokens: true says nothing")
 	}
-	if f.Create.Method == "" {
-		f.Create.Method = "POST"
-	}
-	if !slices.Contains([]string{"POST", "PUT", "PATCH"}, f.Create.Method) {
-		return s.at("$.create.method", "method %.20q, want POST, PUT or PATCH", f.Create.Method)
-	}
-	d.states = make(map[string]events.RemoteState, len(f.States))
-	for word, state := range f.States {
-		if !events.RemoteState(state).Valid() {
-			return s.at("$.states."+word, "state %.40q, want queued, running, cancelling, succeeded, failed or cancelled", state)
-		}
-		d.states[word] = events.RemoteState(state)
-	}
-	if len(d.states) == 0 {
-		return s.at("$.states", "states is required: the provider's words and what they mean")
-	}
-	return d.checkVerify(s)
+	return nil
 }
 
-func (d *Description) checkVerify(s *source) error {
-	if d.f.Webhook == nil {
+func (d *Description) checkCreate(s *source) error {
+	c := &d.f.Create
+	if c.Method == "" {
+		c.Method = "POST"
+	}
+	switch {
+	case !slices.Contains([]string{"POST", "PUT", "PATCH"}, c.Method):
+		return s.at(path{"create", "method"}, "method %.20q, want POST, PUT or PATCH", c.Method)
+	case !strings.HasPrefix(c.Path, "/"):
+		return s.at(path{"create", "path"}, "create.path is required and begins with '/'")
+	case c.ID == "":
+		return s.at(path{"create"}, "create.id is required: where the answer names the job, e.g. ${body.id}")
+	case c.Final != "" && c.State == "":
+		return s.at(path{"create", "final"}, "create.final needs create.state")
+	case c.Callback && d.f.Webhook == nil:
+		return s.at(path{"create", "callback"}, "callback: true needs webhook: how what comes back is verified and read")
+	}
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		at := path{"create", "headers", name}
+		switch {
+		case !headerName(name):
+			return s.at(at, "header name %.40q, want letters, digits and '-'", name)
+		case seen[canonical]:
+			return s.at(at, "header %s appears twice", canonical)
+		case slices.Contains(reservedHeaders, canonical):
+			return s.at(at, "header %s is set by the sender of the request", canonical)
+		case strings.EqualFold(name, d.f.Auth.Header):
+			return s.at(at, "header %s carries the credential, see auth", canonical)
+		}
+		seen[canonical] = true
+	}
+	return nil
+}
+
+// reservedHeaders frame a request or are set by this package.
+var reservedHeaders = []string{"Accept-Encoding", "Connection", "Content-Length", "Content-Type", "Cookie", "Expect", "Host", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+func (d *Description) checkReads(s *source) error {
+	f := &d.f
+	switch {
+	case f.Status == nil && f.Webhook == nil:
+		return s.at(nil, "status or webhook is required: without either no outcome is ever learned")
+	case f.Lookup != nil && (!strings.HasPrefix(f.Lookup.Path, "/") || f.Lookup.Found == "" || f.Lookup.Absent == ""):
+		return s.at(path{"lookup"}, "lookup needs path (begins with '/'), found (a list of ids) and absent (what proves that there is none)")
+	case f.Status != nil && (!strings.HasPrefix(f.Status.Path, "/") || f.Status.State == ""):
+		return s.at(path{"status"}, "status needs path (begins with '/') and state")
+	case f.Result.Value != "" && f.Status == nil && f.Create.Final == "":
+		return s.at(path{"result"}, "result.value is read from status answers; without status use webhook.result")
+	}
+	return nil
+}
+
+func (d *Description) checkStates(s *source) error {
+	common, err := stateMap(s, path{"states"}, d.f.States)
+	if err != nil {
+		return err
+	}
+	d.states, d.pushed = common, common
+	if st := d.f.Status; st != nil && len(st.States) > 0 {
+		if d.states, err = stateMap(s, path{"status", "states"}, st.States); err != nil {
+			return err
+		}
+	}
+	if w := d.f.Webhook; w != nil && len(w.States) > 0 {
+		if d.pushed, err = stateMap(s, path{"webhook", "states"}, w.States); err != nil {
+			return err
+		}
+	}
+	if len(d.states) == 0 || d.f.Webhook != nil && len(d.pushed) == 0 {
+		return s.at(path{"states"}, "states is required: the provider's words and what they mean")
+	}
+	return nil
+}
+
+func stateMap(s *source, at path, words map[string]string) (map[string]events.RemoteState, error) {
+	out := make(map[string]events.RemoteState, len(words))
+	for _, word := range slices.Sorted(maps.Keys(words)) {
+		state := events.RemoteState(words[word])
+		if !state.Valid() {
+			return nil, s.at(at.at(word), "state %.40q, want queued, running, cancelling, succeeded, failed or cancelled", words[word])
+		}
+		out[word] = state
+	}
+	return out, nil
+}
+
+func (d *Description) checkWebhook(s *source) error {
+	w := d.f.Webhook
+	if w == nil {
 		return nil
 	}
-	v := &d.f.Webhook.Verify
-	switch v.Preset {
-	case "standard_webhooks":
-		if v.HeaderPrefix == "" {
-			v.HeaderPrefix = "webhook-"
+	switch {
+	case w.JobID == "" || w.State == "" || w.Dedup == "":
+		return s.at(path{"webhook"}, "webhook needs job_id, state and dedup (what makes a delivery unique)")
+	case w.Result != "" && d.f.Status != nil:
+		return s.at(path{"webhook", "result"}, "with a status endpoint the result is read there, see result.value")
+	case w.MaxBytes < 0 || w.MaxBytes > bodyMaxBytes:
+		return s.at(path{"webhook", "max_bytes"}, "max_bytes is %d, want 1 to %d", w.MaxBytes, bodyMaxBytes)
+	case w.Ack.Status != 0 && (w.Ack.Status < 200 || w.Ack.Status > 299):
+		return s.at(path{"webhook", "ack", "status"}, "ack.status is %d, want 200 to 299", w.Ack.Status)
+	case !headerSafe(w.Ack.ContentType):
+		return s.at(path{"webhook", "ack", "content_type"}, "content_type holds a character that no header takes")
+	}
+	if err := w.Verify.scheme().check(); err != nil {
+		return s.at(path{"webhook", "verify"}, "%s", err)
+	}
+	return nil
+}
+
+func (v verifyFile) scheme() Scheme {
+	return Scheme{Preset: v.Preset, Header: v.Header, HeaderPrefix: v.HeaderPrefix, Tolerance: v.Tolerance}.withDefaults()
+}
+
+// withDefaults fills what a scheme leaves open.
+func (s Scheme) withDefaults() Scheme {
+	if s.Preset == PresetStandardWebhooks {
+		if s.HeaderPrefix == "" {
+			s.HeaderPrefix = "webhook-"
 		}
-		if v.Tolerance == 0 {
-			v.Tolerance = 5 * time.Minute
+		if s.Tolerance == 0 {
+			s.Tolerance = 5 * time.Minute
 		}
-	case "hub":
-		if v.Header == "" {
-			return s.at("$.webhook.verify", "preset hub needs header, e.g. X-Hub-Signature-256")
-		}
-	default:
-		return s.at("$.webhook.verify.preset", "preset %.40q is not known; known are standard_webhooks and hub", v.Preset)
+	}
+	return s
+}
+
+// check says what is wrong with a scheme.
+func (s Scheme) check() error {
+	switch {
+	case s.Preset != PresetStandardWebhooks && s.Preset != PresetHub:
+		return fmt.Errorf("preset %.40q is not known; known are %s and %s", s.Preset, PresetStandardWebhooks, PresetHub)
+	case s.Preset == PresetHub && !headerName(s.Header):
+		return fmt.Errorf("preset hub needs header, e.g. X-Hub-Signature-256, got %.40q", s.Header)
+	case s.Preset == PresetHub && (s.HeaderPrefix != "" || s.Tolerance != 0):
+		return fmt.Errorf("preset hub signs no time: it takes neither header_prefix nor tolerance")
+	case s.Preset == PresetStandardWebhooks && (s.Header != "" || !headerName(s.HeaderPrefix+"id")):
+		return fmt.Errorf("preset standard_webhooks takes header_prefix, e.g. webhook- or svix-")
+	case s.Tolerance < 0:
+		return fmt.Errorf("tolerance is negative")
 	}
 	return nil
 }

@@ -1,27 +1,29 @@
 package provider
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
+	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"cel.dev/cel-go/cel"
+	celast "cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
 )
 
-// Limits of one expression.
+// Limits of one expression. They count steps and elements, never time: the same
+// message reads the same on a slow machine.
 const (
 	expressionMaxBytes = 4096
-	costLimit          = 1_000_000
-	nestingLimit       = 2
-	evalTimeout        = time.Second
-	interruptEvery     = 1000
+	expressionNodesMax = 2000
+	recursionMax       = 32
+	nestingMax         = 2 // comprehensions inside each other
+	costMax            = 1_000_000
+	memoryMaxElements  = 4 << 20
+	regexMaxSize       = 200
 )
 
 // Variables by where an expression stands.
@@ -31,30 +33,26 @@ var (
 	lookupVars  = []string{"op", "token"}
 	answerVars  = []string{"status", "headers", "body"}
 	foundVars   = []string{"status", "headers", "body", "op", "token"}
+	webhookVars = []string{"headers", "body"}
+)
+
+// kind is what an expression has to give, as far as that is known beforehand:
+// bodies have no schema, so most of it is known only when it runs.
+type kind string
+
+const (
+	anyValue  kind = "a value"
+	textValue kind = "text or a whole number"
+	condition kind = "a condition (true or false)"
+	numeric   kind = "a whole number"
+	listValue kind = "a list"
 )
 
 // program is one compiled ${ … }.
 type program struct {
-	path string // in the file, for errors
-	run  cel.Program
-}
-
-// text is a string with expressions in it.
-type text struct {
-	parts []part
-}
-
-type part struct {
-	literal string
-	program *program // nil: literal
-}
-
-// whole returns the only expression of a text that is nothing else.
-func (t *text) whole() *program {
-	if len(t.parts) == 1 {
-		return t.parts[0].program
-	}
-	return nil
+	at     path // in the file, for errors
+	run    cel.Program
+	inputs [][]string // paths below input that it reads without asking first
 }
 
 // compiler compiles the expressions of one file and keeps the first error.
@@ -70,22 +68,23 @@ func (c *compiler) env(vars []string) (*cel.Env, error) {
 		return e, nil
 	}
 	opts := []cel.EnvOption{
-		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.EagerlyValidateDeclarations(true),
-		cel.ParserExpressionSizeLimit(expressionMaxBytes), cel.ParserRecursionLimit(64),
-		cel.ASTValidators(cel.ValidateComprehensionNestingLimit(nestingLimit)),
+		cel.CustomTypeAdapter(adapter{types.DefaultTypeAdapter}),
+		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true),
 		ext.Strings(), ext.Encoders(), ext.Lists(), ext.Sets(), ext.Math(),
+		cel.ParserExpressionSizeLimit(expressionMaxBytes), cel.ParserRecursionLimit(recursionMax), cel.ExpressionNodeLimit(expressionNodesMax),
+		cel.RegexProgramSizeLimit(regexMaxSize), cel.ASTValidators(cel.ValidateComprehensionNestingLimit(nestingMax)),
 	}
 	for _, v := range vars {
-		kind := cel.DynType
+		t := cel.DynType
 		switch v {
 		case "op", "token", "callback_url", "job_id":
-			kind = cel.StringType
+			t = cel.StringType
 		case "status":
-			kind = cel.IntType
+			t = cel.IntType
 		case "headers":
-			kind = cel.MapType(cel.StringType, cel.StringType)
+			t = cel.MapType(cel.StringType, cel.StringType)
 		}
-		opts = append(opts, cel.Variable(v, kind))
+		opts = append(opts, cel.Variable(v, t))
 	}
 	e, err := cel.NewEnv(opts...)
 	if err == nil {
@@ -94,119 +93,140 @@ func (c *compiler) env(vars []string) (*cel.Env, error) {
 	return e, err
 }
 
-// text compiles a string. An empty one gives nil.
-func (c *compiler) text(path, s string, vars []string) *text {
-	if s == "" || c.err != nil {
+// program compiles what stands at an offset of a text of the file.
+func (c *compiler) program(at path, text string, offset, end int, vars []string, want kind) *program {
+	src := text[offset:end]
+	fail := func(within int, format string, args ...any) *program {
+		c.err = c.s.inside(at, text, offset+within, "%s: %s", at, fmt.Sprintf(format, args...))
 		return nil
 	}
-	t := &text{}
-	for rest := s; rest != ""; {
-		i := strings.Index(rest, "${")
-		if i < 0 {
-			t.parts = append(t.parts, part{literal: rest})
-			break
-		}
-		if i > 0 {
-			t.parts = append(t.parts, part{literal: rest[:i]})
-		}
-		j := closing(rest[i+2:])
-		if j < 0 {
-			c.err = c.s.at(path, "${ without its }")
-			return nil
-		}
-		p := c.program(path, rest[i+2:i+2+j], vars)
-		if c.err != nil {
-			return nil
-		}
-		t.parts = append(t.parts, part{program: p})
-		rest = rest[i+2+j+1:]
-	}
-	return t
-}
-
-// expr compiles a string that has to be one expression.
-func (c *compiler) expr(path, s string, vars []string) *program {
-	t := c.text(path, s, vars)
-	if t == nil {
-		return nil
-	}
-	if p := t.whole(); p != nil {
-		return p
-	}
-	c.err = c.s.at(path, "want one expression, ${ … }, got %.60q", s)
-	return nil
-}
-
-// closing finds the } that ends an expression, past strings and braces in it.
-func closing(s string) int {
-	depth, quote := 0, byte(0)
-	for i := 0; i < len(s); i++ {
-		switch ch := s[i]; {
-		case quote != 0:
-			if ch == '\\' {
-				i++
-			} else if ch == quote {
-				quote = 0
-			}
-		case ch == '\'' || ch == '"':
-			quote = ch
-		case ch == '{':
-			depth++
-		case ch == '}':
-			if depth == 0 {
-				return i
-			}
-			depth--
-		}
-	}
-	return -1
-}
-
-func (c *compiler) program(path, src string, vars []string) *program {
 	env, err := c.env(vars)
 	if err != nil {
-		c.err = c.s.at(path, "expression environment: %s", err)
-		return nil
+		return fail(0, "expression environment: %s", err)
 	}
 	ast, iss := env.Compile(src)
 	if iss.Err() != nil {
-		c.err = c.s.at(path, "expression %.80q: %s (known here: %s)", strings.TrimSpace(src), firstIssue(iss), strings.Join(vars, ", "))
-		return nil
+		within, msg := firstIssue(src, iss)
+		return fail(within, "%s; known here are %s", msg, strings.Join(vars, ", "))
 	}
-	run, err := env.Program(ast, cel.CostLimit(costLimit), cel.InterruptCheckFrequency(interruptEvery), cel.EvalOptions(cel.OptOptimize))
+	if !want.fits(ast.OutputType()) {
+		return fail(0, "gives %s, want %s", ast.OutputType(), want)
+	}
+	run, err := env.Program(ast, cel.CostLimit(costMax), cel.MemoryLimit(memoryMaxElements))
 	if err != nil {
-		c.err = c.s.at(path, "expression %.80q: %s", strings.TrimSpace(src), err)
-		return nil
+		return fail(0, "%s", err)
 	}
-	return &program{path: strings.TrimPrefix(path, "$."), run: run}
+	return &program{at: at, run: run, inputs: inputsOf(ast.NativeRep().Expr())}
 }
 
-func firstIssue(iss *cel.Issues) string {
-	if errs := iss.Errors(); len(errs) > 0 {
-		return errs[0].Message
+// firstIssue gives the first complaint and its offset in the source.
+func firstIssue(src string, iss *cel.Issues) (int, string) {
+	errs := iss.Errors()
+	if len(errs) == 0 {
+		return 0, iss.Err().Error()
 	}
-	return iss.Err().Error()
+	msg, _, _ := strings.Cut(errs[0].Message, "\n")
+	lines := strings.SplitAfter(src, "\n")
+	line := min(max(errs[0].Location.Line()-1, 0), len(lines)-1)
+	column := max(errs[0].Location.Column(), 0)
+	before := strings.Join(lines[:line], "")
+	runes := []rune(lines[line])
+	return len(before) + len(string(runes[:min(column, len(runes))])), msg
 }
+
+// fits reports whether a value of a static type may be of the kind.
+func (k kind) fits(t *cel.Type) bool {
+	if t.Kind() == types.OpaqueKind && t.TypeName() == "optional_type" && len(t.Parameters()) == 1 {
+		t = t.Parameters()[0]
+	}
+	allowed := map[kind][]types.Kind{
+		textValue: {types.StringKind, types.IntKind, types.UintKind, types.BoolKind, types.NullTypeKind},
+		condition: {types.BoolKind},
+		numeric:   {types.IntKind, types.UintKind, types.NullTypeKind},
+		listValue: {types.ListKind},
+	}[k]
+	return allowed == nil || t.Kind() == types.DynKind || t.Kind() == types.AnyKind || slices.Contains(allowed, t.Kind())
+}
+
+// inputsOf finds chains such as input.a.b, so that an error can name the field
+// that a producer forgot.
+func inputsOf(e celast.Expr) [][]string {
+	var out [][]string
+	celast.PreOrderVisit(e, celast.NewExprVisitor(func(e celast.Expr) {
+		if chain := chainOf(e); len(chain) > 0 {
+			out = append(out, chain)
+		}
+	}))
+	return out
+}
+
+func chainOf(e celast.Expr) []string {
+	var chain []string
+	for {
+		switch e.Kind() {
+		case celast.IdentKind:
+			if e.AsIdent() != "input" {
+				return nil
+			}
+			slices.Reverse(chain)
+			return chain
+		case celast.SelectKind:
+			sel := e.AsSelect()
+			if sel.IsTestOnly() {
+				return nil
+			}
+			chain, e = append(chain, sel.FieldName()), sel.Operand()
+		case celast.CallKind:
+			call := e.AsCall()
+			if call.FunctionName() != operators.Index || len(call.Args()) != 2 || call.Args()[1].Kind() != celast.LiteralKind {
+				return nil
+			}
+			key, ok := call.Args()[1].AsLiteral().(types.String)
+			if !ok {
+				return nil
+			}
+			chain, e = append(chain, string(key)), call.Args()[0]
+		default:
+			return nil
+		}
+	}
+}
+
+// evalError names the expression that failed.
+type evalError struct {
+	p   *program
+	err error
+}
+
+func (e *evalError) Error() string { return e.p.at.String() + ": " + e.err.Error() }
+func (e *evalError) Unwrap() error { return e.err }
+
+func (p *program) fail(err error) error { return &evalError{p, err} }
 
 // eval runs a program. The error names the place in the file.
 func (p *program) eval(vars map[string]any) (ref.Val, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), evalTimeout)
-	defer cancel()
-	v, _, err := p.run.ContextEval(ctx, vars)
+	v, _, err := p.run.Eval(vars)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.path, err)
-	}
-	if o, ok := v.(*types.Optional); ok {
-		if !o.HasValue() {
-			return types.NullValue, nil
-		}
-		v = o.GetValue()
+		return nil, p.fail(err)
 	}
 	return v, nil
 }
 
-// str runs a program for a text: strings as they are, numbers in their decimal
-// form, null and absent as "".
+// json runs a program for a value that encoding/json writes; absent{} if there
+// is none.
+func (p *program) json(vars map[string]any) (any, error) {
+	v, err := p.eval(vars)
+	if err != nil {
+		return nil, err
+	}
+	out, err := native(v, 0)
+	if err != nil {
+		return nil, p.fail(err)
+	}
+	return out, nil
+}
+
+// str runs a program for a text; a nil program is "".
 func (p *program) str(vars map[string]any) (string, error) {
 	if p == nil {
 		return "", nil
@@ -215,25 +235,14 @@ func (p *program) str(vars map[string]any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return textOf(p.path, v)
+	s, err := textOf(v)
+	if err != nil {
+		return "", p.fail(err)
+	}
+	return s, nil
 }
 
-func textOf(path string, v ref.Val) (string, error) {
-	switch x := v.Value().(type) {
-	case string:
-		return x, nil
-	case int64, uint64, bool:
-		return fmt.Sprint(x), nil
-	case json.Number:
-		return x.String(), nil
-	}
-	if v == types.NullValue {
-		return "", nil
-	}
-	return "", fmt.Errorf("%s: gives %s, want text or a whole number", path, v.Type().TypeName())
-}
-
-// boolean runs a program for a condition; nil is false.
+// boolean runs a program for a condition; a nil program is false.
 func (p *program) boolean(vars map[string]any) (bool, error) {
 	if p == nil {
 		return false, nil
@@ -242,14 +251,14 @@ func (p *program) boolean(vars map[string]any) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	b, ok := v.Value().(bool)
+	b, ok := v.(types.Bool)
 	if !ok {
-		return false, fmt.Errorf("%s: gives %s, want a condition", p.path, v.Type().TypeName())
+		return false, p.fail(fmt.Errorf("gives %s, want %s", v.Type().TypeName(), condition))
 	}
-	return b, nil
+	return bool(b), nil
 }
 
-// integer runs a program for a number; nil is 0.
+// integer runs a program for a number; a nil program, null and absent are 0.
 func (p *program) integer(vars map[string]any) (int64, error) {
 	if p == nil {
 		return 0, nil
@@ -258,202 +267,21 @@ func (p *program) integer(vars map[string]any) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, ok := v.Value().(int64)
-	if !ok {
-		return 0, fmt.Errorf("%s: gives %s, want a whole number", p.path, v.Type().TypeName())
+	if o, ok := v.(*types.Optional); ok {
+		if !o.HasValue() {
+			return 0, nil
+		}
+		v = o.GetValue()
 	}
-	return n, nil
-}
-
-// native turns a value into what encoding/json writes, keeping the numbers of
-// the body as they were.
-func native(v ref.Val) any {
-	switch x := v.Value().(type) {
-	case map[string]any, []any, string, bool, int64, uint64, float64, json.Number:
-		return x
-	}
-	return cel2json(v)
-}
-
-// cel2json walks literals that an expression made, such as {'a': body.x}.
-func cel2json(v ref.Val) any {
-	switch x := v.Value().(type) {
-	case map[ref.Val]ref.Val:
-		out := make(map[string]any, len(x))
-		for k, e := range x {
-			out[fmt.Sprint(k.Value())] = cel2json(e)
-		}
-		return out
-	case []ref.Val:
-		out := make([]any, len(x))
-		for i, e := range x {
-			out[i] = cel2json(e)
-		}
-		return out
-	default:
-		if v == types.NullValue {
-			return nil
-		}
-		return x
-	}
-}
-
-// render gives the value of a text: typed if it is one expression.
-func (t *text) render(vars map[string]any) (any, error) {
-	if p := t.whole(); p != nil {
-		v, err := p.eval(vars)
-		if err != nil {
-			return nil, err
-		}
-		return native(v), nil
-	}
-	return t.string(vars, func(s string) string { return s })
-}
-
-// string gives the text with every expression passed through escape.
-func (t *text) string(vars map[string]any, escape func(string) string) (string, error) {
-	var b strings.Builder
-	for _, p := range t.parts {
-		if p.program == nil {
-			b.WriteString(p.literal)
-			continue
-		}
-		s, err := p.program.str(vars)
-		if err != nil {
-			return "", err
-		}
-		b.WriteString(escape(s))
-	}
-	return b.String(), nil
-}
-
-// template is a JSON value with texts in it.
-type template struct {
-	text   *text
-	object map[string]*template
-	array  []*template
-	value  any
-	kind   templateKind
-}
-
-type templateKind int
-
-const (
-	plainValue templateKind = iota
-	textValue
-	objectValue
-	arrayValue
-)
-
-func (c *compiler) template(path string, v any, vars []string) *template {
 	switch x := v.(type) {
-	case string:
-		if !strings.Contains(x, "${") {
-			return &template{value: x}
-		}
-		return &template{kind: textValue, text: c.text(path, x, vars)}
-	case map[string]any:
-		out := &template{kind: objectValue, object: map[string]*template{}}
-		for _, k := range slices.Sorted(maps.Keys(x)) {
-			out.object[k] = c.template(path+"."+k, x[k], vars)
-		}
-		return out
-	case []any:
-		out := &template{kind: arrayValue}
-		for i, e := range x {
-			out.array = append(out.array, c.template(fmt.Sprintf("%s[%d]", path, i), e, vars))
-		}
-		return out
-	default:
-		return &template{value: v}
-	}
-}
-
-func (t *template) render(vars map[string]any) (any, error) {
-	switch t.kind {
-	case textValue:
-		return t.text.render(vars)
-	case objectValue:
-		out := make(map[string]any, len(t.object))
-		for k, e := range t.object {
-			v, err := e.render(vars)
-			if err != nil {
-				return nil, err
-			}
-			out[k] = v
-		}
-		return out, nil
-	case arrayValue:
-		out := make([]any, len(t.array))
-		for i, e := range t.array {
-			v, err := e.render(vars)
-			if err != nil {
-				return nil, err
-			}
-			out[i] = v
-		}
-		return out, nil
-	default:
-		return t.value, nil
-	}
-}
-
-// expressions are all of a file's, compiled.
-type expressions struct {
-	createPath    *text
-	createHeaders map[string]*text
-	createBody    *template
-	create        struct{ id, state, final, result, mismatch, code, message *program }
-	statusPath    *text
-	status        readers
-	lookupPath    *text
-	found, absent *program
-	webhook       readers
-	delivery      *program
-	dedup, ignore *program
-}
-
-// readers are the expressions that read a job out of a body.
-type readers struct {
-	id, state, detail, attempt, seq, total, completed, failed, result, code, message *program
-}
-
-func compileAll(s *source, f *file) (expressions, error) {
-	c := &compiler{s: s, envs: map[string]*cel.Env{}}
-	var x expressions
-	x.createPath = c.text("$.create.path", f.Create.Path, requestVars)
-	x.createHeaders = map[string]*text{}
-	for _, k := range slices.Sorted(maps.Keys(f.Create.Headers)) {
-		x.createHeaders[k] = c.text("$.create.headers."+k, f.Create.Headers[k], requestVars)
-	}
-	if f.Create.Body != nil {
-		x.createBody = c.template("$.create.body", f.Create.Body, requestVars)
-	}
-	x.create.id = c.expr("$.create.id", f.Create.ID, answerVars)
-	x.create.state = c.expr("$.create.state", f.Create.State, answerVars)
-	x.create.final = c.expr("$.create.final", f.Create.Final, answerVars)
-	x.create.result = c.expr("$.create.result", f.Create.Result, answerVars)
-	x.create.mismatch = c.expr("$.create.token_mismatch", f.Create.TokenMismatch, answerVars)
-	x.create.code = c.expr("$.create.error_code", f.Create.ErrorCode, answerVars)
-	x.create.message = c.expr("$.create.error_message", f.Create.ErrorMessage, answerVars)
-	if st := f.Status; st != nil {
-		x.statusPath = c.text("$.status.path", st.Path, statusVars)
-		e := func(name, src string) *program { return c.expr("$.status."+name, src, answerVars) }
-		x.status = readers{
-			id: e("id", st.ID), state: e("state", st.State), detail: e("detail", st.Detail), attempt: e("attempt", st.Attempt),
-			seq: e("seq", st.Seq), total: e("total", st.Total), completed: e("completed", st.Completed), failed: e("failed", st.Failed),
-			result: e("result", st.Result), code: e("error_code", st.ErrorCode), message: e("error_message", st.ErrorMessage),
+	case types.Null:
+		return 0, nil
+	case types.Int:
+		return int64(x), nil
+	case types.Uint:
+		if x <= math.MaxInt64 {
+			return int64(x), nil
 		}
 	}
-	if l := f.Lookup; l != nil {
-		x.lookupPath = c.text("$.lookup.path", l.Path, lookupVars)
-		x.found = c.expr("$.lookup.found", l.Found, foundVars)
-		x.absent = c.expr("$.lookup.absent", l.Absent, foundVars)
-	}
-	if w := f.Webhook; w != nil {
-		e := func(name, src string) *program { return c.expr("$.webhook."+name, src, answerVars) }
-		x.webhook = readers{id: e("job_id", w.JobID), state: e("state", w.State), detail: e("detail", w.Detail), attempt: e("attempt", w.Attempt), seq: e("seq", w.Seq)}
-		x.delivery, x.dedup, x.ignore = e("delivery", w.Delivery), e("dedup", w.Dedup), e("ignore", w.Ignore)
-	}
-	return x, c.err
+	return 0, p.fail(fmt.Errorf("gives %s, want %s", v.Type().TypeName(), numeric))
 }

@@ -17,28 +17,40 @@ import (
 // Header is an HTTP header as a plain value. Names match in any case.
 type Header map[string][]string
 
-// get returns the only value of a header, "" if there is none or more than one:
-// two values are a way to show one to the verifier and another to the reader.
-func (h Header) get(name string) string {
-	var found []string
+// only returns the value of a header and how many there are. With more than one
+// there is no value: two are a way to show one to the verifier and another to
+// the reader.
+func (h Header) only(name string) (string, int) {
+	var value string
+	n := 0
 	for k, v := range h {
-		if strings.EqualFold(k, name) {
-			found = append(found, v...)
+		if strings.EqualFold(k, name) && len(v) > 0 {
+			n += len(v)
+			value = v[0]
 		}
 	}
-	if len(found) != 1 {
-		return ""
+	if n != 1 {
+		return "", n
 	}
-	return found[0]
+	return value, 1
 }
 
-// flat gives lower-case names and first values, for expressions.
+// flat gives lower-case names and first values, for expressions. A name that
+// stands there in two spellings is left out: which is first would be chance.
 func (h Header) flat() map[string]string {
 	out := make(map[string]string, len(h))
+	twice := map[string]bool{}
 	for k, v := range h {
-		if len(v) > 0 {
-			out[strings.ToLower(k)] = v[0]
+		lower := strings.ToLower(k)
+		if _, ok := out[lower]; ok {
+			twice[lower] = true
 		}
+		if len(v) > 0 {
+			out[lower] = v[0]
+		}
+	}
+	for k := range twice {
+		delete(out, k)
 	}
 	return out
 }
@@ -63,12 +75,21 @@ type VerifyError struct{ Reason VerifyReason }
 
 func (e *VerifyError) Error() string { return "verify webhook: " + string(e.Reason) }
 
+// Presets of schemes.
+const (
+	// PresetStandardWebhooks is Standard Webhooks 1.0 with symmetric keys (v1).
+	PresetStandardWebhooks = "standard_webhooks"
+	// PresetHub is sha256=<hex HMAC-SHA256 of the body> in one header, as GitHub
+	// sends it.
+	PresetHub = "hub"
+)
+
 // Scheme is how a sender signs.
 type Scheme struct {
-	Preset       string        // standard_webhooks or hub
-	Header       string        // hub: header of sha256=<hex>
-	HeaderPrefix string        // standard_webhooks: webhook- or svix-
-	Tolerance    time.Duration // standard_webhooks: both directions
+	Preset       string
+	Header       string        // hub: the header of the signature
+	HeaderPrefix string        // standard_webhooks: webhook- (default) or svix-
+	Tolerance    time.Duration // standard_webhooks: both directions; 0: 5 minutes
 }
 
 // Bounds of the signed headers.
@@ -91,10 +112,14 @@ func NewVerifier(s Scheme, secrets []events.Secret) (*Verifier, error) {
 	if len(secrets) == 0 || len(secrets) > keysMax {
 		return nil, fmt.Errorf("%d secrets, want 1 to %d", len(secrets), keysMax)
 	}
+	s = s.withDefaults()
+	if err := s.check(); err != nil {
+		return nil, err
+	}
 	v := &Verifier{scheme: s}
 	for i, secret := range secrets {
 		key := []byte(secret.Reveal())
-		if s.Preset == "standard_webhooks" {
+		if s.Preset == PresetStandardWebhooks {
 			var err error
 			text := strings.TrimPrefix(secret.Reveal(), "whsec_")
 			if key, err = base64.StdEncoding.DecodeString(text); err != nil {
@@ -116,7 +141,7 @@ func NewVerifier(s Scheme, secrets []events.Secret) (*Verifier, error) {
 
 // Verify returns nil or a *VerifyError. The body is the raw bytes as received.
 func (v *Verifier) Verify(h Header, body []byte, now time.Time) error {
-	if v.scheme.Preset == "hub" {
+	if v.scheme.Preset == PresetHub {
 		return v.verifyHub(h, body)
 	}
 	return v.verifyStandard(h, body, now)
@@ -125,8 +150,11 @@ func (v *Verifier) Verify(h Header, body []byte, now time.Time) error {
 // verifyHub checks sha256=<hex>. The algorithm is pinned: the prefix of the
 // header does not choose it.
 func (v *Verifier) verifyHub(h Header, body []byte) error {
-	value := h.get(v.scheme.Header)
-	if value == "" {
+	value, n := h.only(v.scheme.Header)
+	switch {
+	case n > 1:
+		return &VerifyError{ReasonMalformedSignature}
+	case value == "":
 		return &VerifyError{ReasonMissingHeader}
 	}
 	text, ok := strings.CutPrefix(value, "sha256=")
@@ -143,18 +171,26 @@ func (v *Verifier) verifyHub(h Header, body []byte) error {
 // verifyStandard checks Standard Webhooks 1.0: v1 signatures over id, timestamp
 // and body. Other versions in the list are skipped.
 func (v *Verifier) verifyStandard(h Header, body []byte, now time.Time) error {
-	id, ts, list := h.get(v.scheme.HeaderPrefix+"id"), h.get(v.scheme.HeaderPrefix+"timestamp"), h.get(v.scheme.HeaderPrefix+"signature")
-	if id == "" || ts == "" || list == "" || len(id) > headerMaxBytes || len(list) > headerMaxBytes {
+	id, ids := h.only(v.scheme.HeaderPrefix + "id")
+	ts, times := h.only(v.scheme.HeaderPrefix + "timestamp")
+	list, lists := h.only(v.scheme.HeaderPrefix + "signature")
+	switch {
+	case ids > 1 || lists > 1 || len(id) > headerMaxBytes || len(list) > headerMaxBytes:
+		return &VerifyError{ReasonMalformedSignature}
+	case times > 1:
+		return &VerifyError{ReasonMalformedTimestamp}
+	case id == "" || ts == "" || list == "":
 		return &VerifyError{ReasonMissingHeader}
 	}
 	secs, err := strconv.ParseInt(ts, 10, 64)
 	if err != nil || strconv.FormatInt(secs, 10) != ts {
 		return &VerifyError{ReasonMalformedTimestamp}
 	}
-	switch age := now.Unix() - secs; {
-	case age > int64(v.scheme.Tolerance.Seconds()):
+	tolerance := int64(v.scheme.Tolerance / time.Second)
+	switch {
+	case secs < now.Unix()-tolerance:
 		return &VerifyError{ReasonStaleTimestamp}
-	case age < -int64(v.scheme.Tolerance.Seconds()):
+	case secs > now.Unix()+tolerance:
 		return &VerifyError{ReasonFutureTimestamp}
 	}
 	given, reason := signatures(list)
@@ -167,7 +203,9 @@ func (v *Verifier) verifyStandard(h Header, body []byte, now time.Time) error {
 	return nil
 }
 
-// signatures reads the v1 entries of a list; without any it says why.
+// signatures reads the v1 entries of a list. Unreadable entries and other
+// versions are skipped, because senders add some while they change keys; without
+// any left it says why.
 func signatures(list string) ([][]byte, VerifyReason) {
 	var out [][]byte
 	reason := ReasonMalformedSignature
@@ -176,18 +214,18 @@ func signatures(list string) ([][]byte, VerifyReason) {
 			break
 		}
 		version, text, ok := strings.Cut(entry, ",")
-		if !ok {
+		switch {
+		case !ok || text == "":
 			continue
-		}
-		if version != "v1" {
-			if reason == ReasonMalformedSignature && len(version) > 1 && version[0] == 'v' {
+		case version != "v1":
+			if reason == ReasonMalformedSignature {
 				reason = ReasonUnsupportedVersion
 			}
 			continue
 		}
 		sig, err := base64.StdEncoding.DecodeString(text)
-		if err != nil || len(sig) == 0 {
-			reason = ReasonMalformedSignature
+		if err != nil {
+			reason = ReasonSignatureMismatch // it is there, and no key gives it
 			continue
 		}
 		out = append(out, sig)
@@ -213,14 +251,14 @@ func (v *Verifier) match(given [][]byte, prefix string, body []byte) bool {
 	return ok
 }
 
-// errNoWebhooks refuses webhooks of a provider without secrets.
-var errNoWebhooks = errors.New("no webhook secret is configured")
+// ErrNoWebhookSecret refuses webhooks of a provider without secrets.
+var ErrNoWebhookSecret = errors.New("no webhook secret is configured")
 
 // Verify checks a message and returns the account whose secret verified it. The
-// error is a *VerifyError, or says that no secret is configured.
+// error is a *VerifyError, or ErrNoWebhookSecret.
 func (p *Provider) Verify(h Header, body []byte, now time.Time) (string, error) {
 	if p.verifier == nil {
-		return "", errNoWebhooks
+		return "", ErrNoWebhookSecret
 	}
 	if err := p.verifier.Verify(h, body, now); err != nil {
 		return "", err

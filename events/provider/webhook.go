@@ -18,48 +18,59 @@ type Webhook struct {
 	DedupKey     string // what makes a delivery unique
 }
 
-// ReadWebhook reads a verified body. An error means that it was not understood;
-// the caller keeps the message all the same.
+// ReadWebhook reads a verified body; today every body holds one event. An error
+// means that it was not understood; the caller keeps the message all the same.
+// A reading of a webhook is never authoritative.
 func (p *Provider) ReadWebhook(h Header, body []byte) ([]Webhook, error) {
-	v, err := decodeJSON(body)
+	w, err := p.readWebhook(h, body)
 	if err != nil {
 		return nil, fmt.Errorf("read webhook: %w", err)
 	}
-	vars := map[string]any{"status": 0, "headers": h.flat(), "body": v}
+	return []Webhook{w}, nil
+}
+
+func (p *Provider) readWebhook(h Header, body []byte) (Webhook, error) {
+	if p.d.f.Webhook == nil {
+		return Webhook{}, errors.New("the description has no webhooks")
+	}
+	v, err := decodeJSON(body)
+	if err != nil {
+		return Webhook{}, err
+	}
+	vars := map[string]any{"headers": h.flat(), "body": v}
 	x := &p.d.x
-	if skip, err := x.ignore.boolean(vars); err != nil {
-		return nil, fmt.Errorf("read webhook: %w", err)
-	} else if skip {
-		return []Webhook{{Ignored: true}}, nil
+	if skip, err := x.ignore.boolean(vars); err != nil || skip {
+		return Webhook{Ignored: skip}, err
 	}
 	var w Webhook
 	if w.Remote, err = x.webhook.id.str(vars); err != nil {
-		return nil, fmt.Errorf("read webhook: %w", err)
+		return Webhook{}, err
 	}
-	if w.Remote == "" || len(w.Remote) > events.RemoteIDMaxBytes {
-		return nil, fmt.Errorf("read webhook: job id of %d bytes, want 1 to %d", len(w.Remote), events.RemoteIDMaxBytes)
+	if !validID(w.Remote) {
+		return Webhook{}, fmt.Errorf("job id of %d bytes, want 1 to %d", len(w.Remote), events.RemoteIDMaxBytes)
 	}
 	if w.DedupKey, err = x.dedup.str(vars); err != nil {
-		return nil, fmt.Errorf("read webhook: %w", err)
+		return Webhook{}, err
 	}
-	if w.DedupKey == "" {
-		return nil, errors.New("read webhook: the delivery has no dedup key")
+	if n := len(w.DedupKey); n == 0 || n > dedupMaxBytes {
+		return Webhook{}, fmt.Errorf("dedup key of %d bytes, want 1 to %d", n, dedupMaxBytes)
 	}
 	if w.Delivery, err = x.delivery.str(vars); err != nil {
-		return nil, fmt.Errorf("read webhook: %w", err)
+		return Webhook{}, err
 	}
 	w.Delivery = cut(w.Delivery, wordMaxBytes)
-	w.Reading, w.Word, err = p.reading(&x.webhook, vars, events.SourceWebhook)
-	if err != nil {
-		return nil, fmt.Errorf("read webhook: %w", err)
+	if w.Reading, w.Word, err = x.webhook.reading(p.d.pushed, vars, events.SourceWebhook); err != nil {
+		return Webhook{}, err
 	}
-	w.Unrecognised = w.Reading == nil
-	return []Webhook{w}, nil
+	if w.Unrecognised = w.Reading == nil; !w.Unrecognised {
+		w.Word = ""
+	}
+	return w, nil
 }
 
 // Ack is what the sender wants to hear once the message is stored.
 func (p *Provider) Ack() (status int, contentType string, body []byte) {
-	status, contentType, body = 200, "text/plain; charset=utf-8", []byte("ok\n")
+	status, contentType, body = 200, "text/plain; charset=utf-8", []byte("ok")
 	if w := p.d.f.Webhook; w != nil {
 		if w.Ack.Status != 0 {
 			status = w.Ack.Status
