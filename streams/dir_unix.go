@@ -28,7 +28,8 @@ func takeLock(path string) (*os.File, error) {
 	}
 	host, _ := os.Hostname() // for the message only
 	text := fmt.Sprintf("process %d on %s since %s\n", os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
-	if err := f.Truncate(0); err == nil {
+	err = f.Truncate(0)
+	if err == nil {
 		_, err = f.WriteAt([]byte(text), 0)
 	}
 	if err != nil {

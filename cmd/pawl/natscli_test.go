@@ -37,7 +37,7 @@ func TestNatsCLI(t *testing.T) {
 	if err := os.Symlink(cli, filepath.Join(bin, "nats")); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"pub": "Published", "kv get": "succeeded", "stream": "dev.pawl.op.settled.v1"}
+	want := map[string]string{"pub": "Published", "kv get": "succeeded", "kv watch": "hello-1", "sub": "dev.pawl.op.settled.v1"}
 	ran := 0
 	for line := range strings.Lines(string(block[1])) {
 		line = strings.TrimSpace(line)

@@ -215,7 +215,7 @@ func (d *Description) checkWebhook(s *source) error {
 }
 
 func (v verifyFile) scheme() Scheme {
-	return Scheme{Preset: v.Preset, Header: v.Header, HeaderPrefix: v.HeaderPrefix, Tolerance: v.Tolerance}.withDefaults()
+	return Scheme(v).withDefaults()
 }
 
 // withDefaults fills what a scheme leaves open.
