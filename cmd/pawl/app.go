@@ -244,12 +244,11 @@ func (a *app) runEffects(ctx context.Context) error {
 // errHalted ends outgoing calls after the ledger was found to have lost history.
 var errHalted = errors.New("halted: the ledger has lost history")
 
+// untilHalted returns a context that ends with ctx or when calls have to stop.
 func (a *app) untilHalted(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := make(chan struct{})
-	context.AfterFunc(ctx, func() { close(stop) })
 	unregister := a.projector.onHalt(func() { cancel(errHalted) })
-	return ctx, func() { unregister(); cancel(context.Canceled); <-stop }
+	return ctx, func() { unregister(); cancel(nil) }
 }
 
 func (a *app) consumeIntents(ctx context.Context) error {
