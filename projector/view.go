@@ -94,7 +94,9 @@ func (v *view) load(key string) ([]byte, uint64, error) {
 }
 
 // refold brings back an operation that the bucket does not hold although the
-// stream does: everything on its subject before the current event.
+// stream does: everything on its subject before the current event, and the
+// public copies of its settlements. Without the copies it would announce for
+// ever what is announced, and owe no effect.
 func (v *view) refold(j *events.Job) error {
 	if _, ok := v.current.Event.Data.(*events.Prepared); ok {
 		return nil
@@ -109,11 +111,24 @@ func (v *view) refold(j *events.Job) error {
 		if rec.Seq >= v.current.Seq {
 			break
 		}
-		touched, _, err := events.Apply(v, rec)
-		if err != nil {
-			return fmt.Errorf("refold %s: %w", j.Operation, err)
+		again := []events.Recorded{rec}
+		if d, ok := rec.Event.Data.(*events.Settled); ok {
+			public, err := v.ledger.Read(ctx, events.SettledSubject(j.Provider, j.Operation, d.G), 0, 1)
+			if err != nil {
+				return fmt.Errorf("refold %s: %w", j.Operation, err)
+			}
+			again = append(again, public...)
 		}
-		v.mark(touched)
+		for _, rec := range again {
+			if rec.Seq >= v.current.Seq {
+				continue // it comes by itself
+			}
+			touched, _, err := events.Apply(v, rec)
+			if err != nil {
+				return fmt.Errorf("refold %s: %w", j.Operation, err)
+			}
+			v.mark(touched)
+		}
 	}
 	return nil
 }

@@ -133,22 +133,32 @@ func (a *agenda) take(ctx context.Context) (*entry, error) {
 // idleWait bounds a worker's sleep, so that a missed signal costs a second.
 const idleWait = time.Second
 
+// pop takes the entry that is due first, or says how long to wait. The step is
+// computed anew at this instant: an entry may have waited for a worker past a
+// deadline, and a create must not go out after its window.
 func (a *agenda) pop() (*entry, time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.queue) == 0 {
-		return nil, idleWait
-	}
 	now := a.now()
-	if at := a.queue[0].action.At; at.After(now) {
-		return nil, min(at.Sub(now), idleWait)
+	for len(a.queue) > 0 {
+		e := a.queue[0]
+		if at := e.action.At; at.After(now) {
+			return nil, min(at.Sub(now), idleWait)
+		}
+		fresh := a.next(e, now)
+		if fresh.Kind == events.ActNone || fresh.At.After(now) {
+			a.schedule(e)
+			continue
+		}
+		e.action = fresh
+		heap.Pop(&a.queue)
+		e.busy = true
+		if len(a.queue) > 0 && !a.queue[0].action.At.After(now) {
+			a.signal() // there is work for another worker
+		}
+		return e, 0
 	}
-	e := heap.Pop(&a.queue).(*entry)
-	e.busy = true
-	if len(a.queue) > 0 && !a.queue[0].action.At.After(now) {
-		a.signal() // there is work for another worker
-	}
-	return e, 0
+	return nil, idleWait
 }
 
 // done gives an entry back after a step: change adjusts what is remembered.

@@ -152,6 +152,9 @@ func (s *step) lookup(ctx context.Context) error {
 	}
 	req.Timeout = s.r.policy.RequestTimeout
 	a := s.r.cfg.Provider.ReadLookup(s.job.Operation, s.job.Prepared.Token, s.r.cfg.Caller.Call(ctx, s.traced(req)), s.r.cfg.Now())
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // our own stop says nothing about the provider
+	}
 	s.polled = true
 	s.r.cfg.Metrics.polls.WithLabelValues(string(s.job.Provider), string(a.Kind)).Inc()
 	s.pause(a.RetryAfter)
@@ -167,7 +170,9 @@ func (s *step) lookup(ctx context.Context) error {
 		return s.record(ctx, s.operation(), fmt.Sprintf("ra:%s:%d:%d", s.job.Operation, covers, began.UnixMilli()),
 			&events.ReconAbsent{Covers: covers, AsOf: began.UTC()})
 	default:
-		return s.record(ctx, s.operation(), fmt.Sprintf("rx:%s:lookup:%s:%d", s.job.Operation, a.Class, bucket(began)),
+		// The number of attempts is part of the id: a failed look-up is what lets
+		// the same token go again, and it must be newer than the attempt.
+		return s.record(ctx, s.operation(), fmt.Sprintf("rx:%s:lookup:%d:%s:%d", s.job.Operation, len(s.job.Attempts), a.Class, bucket(began)),
 			&events.ReconFailed{Class: a.Class})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/pawl-dev/pawl/events"
 	"github.com/pawl-dev/pawl/events/provider"
@@ -112,13 +113,20 @@ func (s *step) gone(ctx context.Context, ref events.RemoteRef, status int) error
 	return s.record(ctx, s.jobSubject(ref), fmt.Sprintf("pg:%s:%d", ref.Key, since), &events.Gone{Remote: ref, Status: status})
 }
 
-// deferred records why a read gave nothing, once a reason in five minutes.
+// pauseKept is the shortest pause that is stored. A restart that forgets a
+// shorter one costs one early read.
+const pauseKept = time.Minute
+
+// deferred records why a read gave nothing, once a reason in five minutes, or
+// until when the provider wants to be left alone. The event says nothing that
+// its id does not: with the instant of each read in it, every failing read of an
+// outage would be news under a taken id, and be stored.
 func (s *step) deferred(ctx context.Context, ref events.RemoteRef, a provider.StatusAnswer) error {
 	now := s.r.cfg.Now()
-	until := now.Add(a.RetryAfter)
-	if a.RetryAfter <= 0 {
-		until = now
+	until := now.Truncate(reasonBucket) // past: it holds nothing back
+	if a.RetryAfter >= pauseKept {
+		until = now.Add(a.RetryAfter + time.Second).Truncate(time.Second)
 	}
-	return s.record(ctx, s.jobSubject(ref), fmt.Sprintf("pd:%s:%s:%d", ref.Key, a.Class, bucket(now)),
+	return s.record(ctx, s.jobSubject(ref), fmt.Sprintf("pd:%s:%s:%d", ref.Key, a.Class, until.Unix()),
 		&events.PollDeferred{Remote: ref, Until: until.UTC(), Reason: a.Class})
 }

@@ -116,7 +116,9 @@ func (r *Reconciler) remember(e *entry, s *step, memory events.Memory, err error
 		e.waitSeq, e.waitEnd = s.seq, now.Add(foldWait)
 	}
 	e.failedUntil = time.Time{}
-	if err != nil || (s.repeat && s.seq <= e.job.AppliedSeq) {
+	// A step that stored nothing new would be due again at once. A read is not: its
+	// schedule goes on from the read.
+	if err != nil || (s.repeat && !s.polled && s.seq <= e.job.AppliedSeq) {
 		e.failedUntil = now.Add(errorPause)
 	}
 	switch {

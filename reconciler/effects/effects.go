@@ -213,7 +213,7 @@ func (r *Runner) due(now time.Time) *owing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range r.owed {
-		if o.ready(now) {
+		if r.ready(o, now) {
 			o.busy = true
 			return o
 		}
@@ -225,31 +225,40 @@ func (r *Runner) claimEntry(op events.OperationID, now time.Time) *owing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.owed[op]
-	if o == nil || !o.ready(now) {
+	if o == nil || !r.ready(o, now) {
 		return nil
 	}
 	o.busy = true
 	return o
 }
 
-func (o *owing) ready(now time.Time) bool {
+func (r *Runner) ready(o *owing, now time.Time) bool {
 	if o.busy || now.Before(o.failedUntil) {
 		return false
 	}
 	if o.job.AppliedSeq < o.waitSeq {
 		return now.After(o.refreshAt)
 	}
-	_, ok := firstDue(o.job, now)
+	_, ok := r.firstDue(o.job, now)
 	return ok
 }
 
-func firstDue(j *events.Job, now time.Time) (events.EffectDue, bool) {
+// firstDue returns the first effect that is due. One that is no longer
+// configured comes last: it can only be complained about, and must not hold back
+// the others.
+func (r *Runner) firstDue(j *events.Job, now time.Time) (first events.EffectDue, ok bool) {
 	for _, d := range j.Owed() {
-		if !d.At.After(now) {
+		if d.At.After(now) {
+			continue
+		}
+		if r.targets[d.Name] != nil {
 			return d, true
 		}
+		if !ok {
+			first, ok = d, true
+		}
 	}
-	return events.EffectDue{}, false
+	return first, ok
 }
 
 // run takes the first due effect of a job. The next one waits for the fold, so
@@ -265,7 +274,7 @@ func (r *Runner) run(ctx context.Context, o *owing) error {
 		if fresh, err = r.cfg.Jobs(ctx, job.Provider, job.Operation); err == nil {
 			r.Observe(fresh)
 		}
-	} else if d, ok := firstDue(job, r.cfg.Now()); ok {
+	} else if d, ok := r.firstDue(job, r.cfg.Now()); ok {
 		seq, err = r.effect(ctx, job, d)
 	}
 	r.mu.Lock()

@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -75,7 +74,7 @@ func message(j *events.Job, s *events.Settlement) ([]byte, error) {
 	if s.Settled.Remote != nil {
 		m.RemoteID = s.Settled.Remote.ID
 	}
-	b, err := json.Marshal(m)
+	b, err := events.EncodeRecord(m) // not json.Marshal: its escapes would change the result's bytes
 	if err != nil {
 		return nil, fmt.Errorf("encode message: %w", err)
 	}
