@@ -54,7 +54,7 @@
 //
 // headers maps lower-case names to first values. Expressions are compiled when
 // the file is read, an error has the line and column of the expression, their
-// steps and memory are limited when they run, and none can read a secret. Bodies
+// steps are limited when they run, and none can read a secret. Bodies
 // have no schema: a path that is not there is an error unless it is asked for
 // with .? or has().
 //
