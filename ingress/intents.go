@@ -88,7 +88,7 @@ func (in *Ingress) keepRefused(ctx context.Context, m IntentMessage, p events.Pr
 	if got.Outcome == events.Duplicate {
 		in.cfg.Metrics.duplicate(p)
 	}
-	in.cfg.Logger.InfoContext(ctx, "intent refused", "operation", r.Operation, "provider", p, "kind", r.Kind, "seq", got.Seq)
+	in.cfg.Logger.WarnContext(ctx, "intent refused", "operation", r.Operation, "provider", p, "kind", r.Kind, "field", r.Field, "reason", r.Reason, "seq", got.Seq)
 	in.reply(ctx, m, answer{OperationID: r.Operation, Provider: p, Outcome: intentRefused, Field: r.Field, Reason: r.Reason, Seq: got.Seq})
 	return nil
 }

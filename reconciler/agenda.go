@@ -17,8 +17,44 @@ type agenda struct {
 
 	mu      sync.Mutex
 	entries map[events.OperationID]*entry
-	queue   dueQueue
-	wake    chan struct{} // one worker looks at the queue anew
+	queues  [classes]dueQueue
+	out     [classes]int  // how many of a class are with workers
+	calls   int           // how many calls may be out at a time
+	wake    chan struct{} // one worker looks at the queues anew
+}
+
+// class groups steps by what they wait for, so that a provider that stalls holds
+// up neither what needs no call nor the reads beside the creates.
+type class int
+
+const (
+	local   class = iota // events only: settle, announce, deadline, …
+	reads                // status and look-up
+	creates              // at most half of the calls
+	classes              // how many there are
+)
+
+func classOf(a events.Action) class {
+	switch a.Kind {
+	case events.ActPoll, events.ActLookup:
+		return reads
+	case events.ActCreate:
+		return creates
+	default:
+		return local
+	}
+}
+
+// free reports whether a worker may take a step of a class. The lock is held.
+func (a *agenda) free(c class) bool {
+	switch {
+	case c == local:
+		return true
+	case a.out[reads]+a.out[creates] >= a.calls:
+		return false
+	default:
+		return c == reads || a.out[creates] < max(1, a.calls/2)
+	}
 }
 
 // entry is one job and what the reconciler remembers about it.
@@ -35,8 +71,9 @@ type entry struct {
 	failedUntil time.Time
 	readsAfter  time.Time
 	audit       audit
-	busy        bool // a worker has it
-	index       int  // in the queue; -1: not queued
+	busy        bool  // a worker has it
+	class       class // of the step: its queue
+	index       int   // in the queue; -1: not queued
 }
 
 // audit counts reads that changed nothing.
@@ -45,8 +82,8 @@ type audit struct {
 	since time.Time
 }
 
-func newAgenda(now func() time.Time, next func(*entry, time.Time) events.Action) *agenda {
-	return &agenda{now: now, next: next, entries: map[events.OperationID]*entry{}, wake: make(chan struct{}, 1)}
+func newAgenda(calls int, now func() time.Time, next func(*entry, time.Time) events.Action) *agenda {
+	return &agenda{calls: max(calls, 1), now: now, next: next, entries: map[events.OperationID]*entry{}, wake: make(chan struct{}, 1)}
 }
 
 // observe takes over newer facts about a job and schedules its next step.
@@ -72,9 +109,7 @@ func (a *agenda) schedule(e *entry) {
 	now := a.now()
 	e.action = a.next(e, now)
 	if e.action.Kind == events.ActNone {
-		if e.index >= 0 {
-			heap.Remove(&a.queue, e.index)
-		}
+		a.unqueue(e)
 		if e.job.State.Settled() && e.job.AppliedSeq >= e.waitSeq {
 			delete(a.entries, e.job.Operation) // nothing is owed; an event brings it back
 		}
@@ -90,13 +125,21 @@ func (a *agenda) schedule(e *entry) {
 	if isRead && e.readsAfter.After(e.action.At) {
 		e.action.At = e.readsAfter
 	}
-	if e.index >= 0 {
-		heap.Fix(&a.queue, e.index)
+	if c := classOf(e.action); e.index < 0 || c != e.class {
+		a.unqueue(e)
+		e.class = c
+		heap.Push(&a.queues[c], e)
 	} else {
-		heap.Push(&a.queue, e)
+		heap.Fix(&a.queues[c], e.index)
 	}
-	if a.queue[0] == e {
+	if a.queues[e.class][0] == e {
 		a.signal()
+	}
+}
+
+func (a *agenda) unqueue(e *entry) {
+	if e.index >= 0 {
+		heap.Remove(&a.queues[e.class], e.index)
 	}
 }
 
@@ -133,32 +176,47 @@ func (a *agenda) take(ctx context.Context) (*entry, error) {
 // idleWait bounds a worker's sleep, so that a missed signal costs a second.
 const idleWait = time.Second
 
-// pop takes the entry that is due first, or says how long to wait. The step is
-// computed anew at this instant: an entry may have waited for a worker past a
-// deadline, and a create must not go out after its window.
+// pop takes the entry that is due first among the classes that may be taken, or
+// says how long to wait. The step is computed anew at this instant: an entry may
+// have waited for a worker past a deadline, and a create must not go out after
+// its window.
 func (a *agenda) pop() (*entry, time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
-	for len(a.queue) > 0 {
-		e := a.queue[0]
+	for {
+		e := a.first()
+		if e == nil {
+			return nil, idleWait
+		}
 		if at := e.action.At; at.After(now) {
 			return nil, min(at.Sub(now), idleWait)
 		}
 		fresh := a.next(e, now)
-		if fresh.Kind == events.ActNone || fresh.At.After(now) {
+		if fresh.Kind == events.ActNone || fresh.At.After(now) || classOf(fresh) != e.class {
 			a.schedule(e)
 			continue
 		}
 		e.action = fresh
-		heap.Pop(&a.queue)
+		a.unqueue(e)
 		e.busy = true
-		if len(a.queue) > 0 && !a.queue[0].action.At.After(now) {
+		a.out[e.class]++
+		if f := a.first(); f != nil && !f.action.At.After(now) {
 			a.signal() // there is work for another worker
 		}
 		return e, 0
 	}
-	return nil, idleWait
+}
+
+// first is the entry that is due first among the classes that may be taken.
+func (a *agenda) first() *entry {
+	var e *entry
+	for c := range classes {
+		if q := a.queues[c]; len(q) > 0 && a.free(c) && (e == nil || q[0].action.At.Before(e.action.At)) {
+			e = q[0]
+		}
+	}
+	return e
 }
 
 // done gives an entry back after a step: change adjusts what is remembered.
@@ -167,6 +225,8 @@ func (a *agenda) done(e *entry, change func(*entry)) {
 	defer a.mu.Unlock()
 	change(e)
 	e.busy = false
+	a.out[e.class]--
+	a.signal() // a class may have become free
 	if a.entries[e.job.Operation] == e {
 		a.schedule(e)
 	}

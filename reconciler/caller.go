@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -57,8 +58,37 @@ func NewCaller(now func() time.Time) *Caller {
 // Close drops idle connections.
 func (c *Caller) Close() { c.reads.CloseIdleConnections() }
 
-// Call implements events.Caller.
+// Call implements events.Caller. A credential that the other side echoes is
+// taken out of the answer before anybody sees it: answers become events.
 func (c *Caller) Call(ctx context.Context, r events.Request) events.Response {
+	return scrub(c.call(ctx, r), r.SecretValue)
+}
+
+// secretMinBytes keeps a word that is too short to be a secret from being taken
+// out of every answer.
+const secretMinBytes = 8
+
+// scrub removes a credential, with and without its scheme, from an answer.
+func scrub(resp events.Response, secret events.Secret) events.Response {
+	value := secret.Reveal()
+	for _, word := range []string{value, value[strings.LastIndexByte(value, ' ')+1:]} {
+		if len(word) < secretMinBytes {
+			continue
+		}
+		resp.Body = bytes.ReplaceAll(resp.Body, []byte(word), []byte("[redacted]"))
+		resp.Detail = strings.ReplaceAll(resp.Detail, word, "[redacted]")
+		clean := make(map[string][]string, len(resp.Header))
+		for k, list := range resp.Header {
+			for _, v := range list {
+				clean[k] = append(clean[k], strings.ReplaceAll(v, word, "[redacted]"))
+			}
+		}
+		resp.Header = clean
+	}
+	return resp
+}
+
+func (c *Caller) call(ctx context.Context, r events.Request) events.Response {
 	timeout := r.Timeout
 	if timeout <= 0 {
 		timeout = callTimeout

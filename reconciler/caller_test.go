@@ -292,3 +292,21 @@ func TestReadsShareConnections(t *testing.T) {
 		t.Errorf("connections: want 1 for reads and 5 for creates, got %d and %d", gets, posts)
 	}
 }
+
+// Without scrubbing, a provider that repeats our credential in an error message
+// puts it into events, history and effects.
+func TestEchoedCredentialIsTakenOut(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Echo", r.Header.Get("Authorization"))
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = io.WriteString(w, `{"error":{"message":"bad token `+strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")+` in `+r.Header.Get("Authorization")+`"}}`)
+	}))
+	t.Cleanup(srv.Close)
+	c := reconciler.NewCaller(time.Now)
+	defer c.Close()
+	resp := c.Call(t.Context(), events.Request{Method: "GET", URL: srv.URL, SecretHeader: "Authorization", SecretValue: events.NewSecret("Bearer canary-4711-secret")})
+	if all := fmt.Sprint(string(resp.Body), resp.Header, resp.Detail); strings.Contains(all, "canary-4711") || !strings.Contains(all, "[redacted]") {
+		t.Errorf("answer: want the credential taken out, got %s", all)
+	}
+}

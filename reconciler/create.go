@@ -148,7 +148,9 @@ func (s *step) lookup(ctx context.Context) error {
 	began := s.r.cfg.Now()
 	req, err := s.r.cfg.Provider.Lookup(s.job.Operation, s.job.Prepared.Token)
 	if err != nil {
-		return fmt.Errorf("render look-up: %w", err)
+		s.polled = true // as asked, without an answer: the clocks go on
+		return s.record(ctx, s.operation(), fmt.Sprintf("rx:%s:lookup:%d:unrenderable:%d", s.job.Operation, len(s.job.Attempts), bucket(began)),
+			&events.ReconFailed{Class: "unrenderable"})
 	}
 	req.Timeout = s.r.policy.RequestTimeout
 	a := s.r.cfg.Provider.ReadLookup(s.job.Operation, s.job.Prepared.Token, s.r.cfg.Caller.Call(ctx, s.traced(req)), s.r.cfg.Now())

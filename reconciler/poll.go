@@ -16,7 +16,9 @@ func (s *step) poll(ctx context.Context) error {
 	ref := s.action.Remote
 	req, err := s.r.cfg.Provider.Status(ref)
 	if err != nil {
-		return fmt.Errorf("render status: %w", err)
+		// Nothing can ever be asked about this job; its clocks go on all the same.
+		s.polled = true
+		return s.deferred(ctx, ref, provider.StatusAnswer{Class: "unrenderable", Detail: err.Error()})
 	}
 	req.Timeout = s.r.policy.RequestTimeout
 	a := s.r.cfg.Provider.ReadStatus(ref, s.r.cfg.Caller.Call(ctx, s.traced(req)), s.r.cfg.Now())

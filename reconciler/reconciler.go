@@ -57,7 +57,7 @@ type Reconciler struct {
 // New returns a reconciler that knows no job yet.
 func New(cfg Config) *Reconciler {
 	r := &Reconciler{cfg: cfg, policy: cfg.Provider.Policy(), log: cfg.Logger.With("provider", string(cfg.Provider.Name()))}
-	r.agenda = newAgenda(cfg.Now, func(e *entry, now time.Time) events.Action {
+	r.agenda = newAgenda(cfg.Provider.ConcurrencyMax(), cfg.Now, func(e *entry, now time.Time) events.Action {
 		return events.Next(e.job, r.policy, now, e.memory)
 	})
 	return r
@@ -74,8 +74,12 @@ func (r *Reconciler) Observe(j *events.Job) {
 // Name is the provider's configured name.
 func (r *Reconciler) Name() string { return string(r.cfg.Provider.Name()) }
 
-// Concurrency is how many workers the provider's description allows.
-func (r *Reconciler) Concurrency() int { return r.cfg.Provider.ConcurrencyMax() }
+// localWorkers take the steps that need no call, besides those that wait for one.
+const localWorkers = 8
+
+// Concurrency is how many workers to run: as many as the description allows
+// calls, and some for the steps that need none.
+func (r *Reconciler) Concurrency() int { return r.cfg.Provider.ConcurrencyMax() + localWorkers }
 
 // Gauge sets the metrics that are counts of present states.
 func (r *Reconciler) Gauge() {
@@ -192,7 +196,9 @@ func (s *step) event(subject events.Subject, id string, data events.Data) events
 // record appends evidence and waits long for it: an answer that is not stored
 // is an answer lost.
 func (s *step) record(ctx context.Context, subject events.Subject, id string, data events.Data) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), recordTimeout, errors.New("evidence could not be stored in time"))
+	ctx, stop := drain(ctx)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errors.New("evidence could not be stored in time"))
 	defer cancel()
 	got, err := s.r.cfg.Ledger.Record(ctx, s.event(subject, id, data))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -46,7 +47,11 @@ func (s *Store) Lead(ctx context.Context, role string, fn func(context.Context) 
 			continue
 		}
 		if !errors.Is(err, events.ErrConflict) {
-			s.cfg.Logger.Debug("lease cannot be taken", "role", role, "err", err)
+			level := slog.LevelDebug
+			if n%30 == 29 {
+				level = slog.LevelWarn // for half a minute nobody could
+			}
+			s.cfg.Logger.Log(ctx, level, "lease cannot be taken", "role", role, "err", err)
 		}
 		if !pause(ctx, max(n, 5)) {
 			return context.Cause(ctx)
@@ -58,6 +63,15 @@ func (s *Store) Lead(ctx context.Context, role string, fn func(context.Context) 
 // to live: what is not renewed disappears.
 func (s *Store) acquire(ctx context.Context, key, owner string) (uint64, error) {
 	held, found, err := s.getMsg(ctx, s.topology.Leases.Name, map[string]any{"last_by_subj": key})
+	if isStreamMissing(err) {
+		// Leases live in memory: a server that was restarted has forgotten the
+		// stream itself.
+		leases := s.topology.Leases
+		if err := s.ensureStream(ctx, &leases, false); err != nil {
+			return 0, unavailable("make leases again", err)
+		}
+		held, found, err = s.getMsg(ctx, s.topology.Leases.Name, map[string]any{"last_by_subj": key})
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -69,6 +83,11 @@ func (s *Store) acquire(ctx context.Context, key, owner string) (uint64, error) 
 		rev = held.Seq
 	}
 	return s.writeLease(ctx, key, owner, rev)
+}
+
+func isStreamMissing(err error) bool {
+	var api *apiError
+	return errors.As(err, &api) && api.ErrCode == codeStreamNotFound
 }
 
 func (s *Store) writeLease(ctx context.Context, key, value string, rev uint64) (uint64, error) {

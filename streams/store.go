@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -96,6 +98,7 @@ func (c Config) validate() error {
 // Store is one installation's streams and buckets. Its methods may be called
 // concurrently.
 type Store struct {
+	refused  atomic.Pointer[string] // why the last append was not stored, nil: it was
 	cfg      Config
 	nc       *nats.Conn
 	js       jetstream.JetStream
@@ -209,6 +212,9 @@ func (s *Store) Ready(ctx context.Context) error {
 	if info.Cluster != nil && info.Cluster.Name != "" && info.Cluster.Leader == "" {
 		return fmt.Errorf("%w: the event stream has no leader", events.ErrUnavailable)
 	}
+	if reason := s.refused.Load(); reason != nil {
+		return fmt.Errorf("%w: %s; if the disk was full, make space and restart", events.ErrUnavailable, *reason)
+	}
 	if limit := info.Config.MaxBytes; limit > 0 && int64(info.State.Bytes)+events.EventMaxBytes > limit {
 		return fmt.Errorf("%w: the event stream is full (%d of %d bytes)", events.ErrUnavailable, info.State.Bytes, limit)
 	}
@@ -255,6 +261,7 @@ const (
 	codeWrongLastInFlight  = 10164
 	codeBatchDuplicate     = 10201
 	codeNoMessage          = 10037
+	codeStreamNotFound     = 10059
 	codeTemporarilyAway    = 10008
 	codeLastSeqAway        = 10163
 	codeTooManyRequests    = 10167
@@ -288,9 +295,33 @@ func (s *Store) publish(ctx context.Context, m *nats.Msg) (pubAck, error) {
 	defer cancel()
 	reply, err := s.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			s.note(m.Subject, errors.New("the store does not answer"))
+		}
 		return pubAck{}, err
 	}
-	return parseAck(reply.Data)
+	ack, err := parseAck(reply.Data)
+	if err == nil || isRefused(err) {
+		s.note(m.Subject, err)
+	}
+	return ack, err
+}
+
+// note remembers the last refusal to store an event, or that storing works
+// again, so that readiness says what writers see: a server whose disk was full
+// refuses until it is restarted, whatever its figures say.
+func (s *Store) note(subject string, err error) {
+	if !strings.HasPrefix(subject, s.cfg.Prefix+".events.") {
+		return
+	}
+	if err == nil {
+		if s.refused.Load() != nil {
+			s.refused.Store(nil)
+		}
+		return
+	}
+	text := err.Error()
+	s.refused.Store(&text)
 }
 
 func parseAck(data []byte) (pubAck, error) {

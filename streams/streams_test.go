@@ -485,6 +485,31 @@ func TestLeadIsTakenOver(t *testing.T) {
 	}
 }
 
+// Without making the leases again a restart of an external server, which forgets
+// streams in memory, leaves every role without a leader for ever.
+func TestLeadSurvivesForgottenLeases(t *testing.T) {
+	t.Parallel()
+	ns, s := server(t, t.TempDir(), streams.Config{})
+	defer ns.Shutdown()
+	defer func() { _ = s.Close() }()
+	nc, err := ns.Dial(t.Context(), "operator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), "KV_PAWL_LEASES"); err != nil {
+		t.Fatal(err)
+	}
+	done := errors.New("done")
+	if err := s.Lead(t.Context(), "projector.main", func(context.Context) error { return done }); !errors.Is(err, done) {
+		t.Errorf("lead without the leases stream: want the role to run, got %v", err)
+	}
+}
+
 // Without a hash check an object is whatever the disk says.
 func TestObjects(t *testing.T) {
 	t.Parallel()

@@ -151,6 +151,12 @@ func (c Config) validate() error {
 			return fmt.Errorf("public_url %q: want http(s)://host", c.PublicURL)
 		}
 	}
+	if !c.embedded() && (c.PublicURL == "" || c.MasterKey == "") {
+		return errors.New("public_url and master_key are required beside a NATS server: every process has to give providers the same callback URL")
+	}
+	if c.embedded() && c.NATS.Replicas != 1 {
+		return fmt.Errorf("nats.replicas is %d, want 1: the embedded server is one node", c.NATS.Replicas)
+	}
 	if c.Durability != "fsync" && c.Durability != "relaxed" {
 		return fmt.Errorf("durability %q: want fsync or relaxed", c.Durability)
 	}
@@ -339,6 +345,9 @@ func (c Config) targets() ([]effects.Target, error) {
 			if t.Secret, err = secret(fmt.Sprintf("effects[%d].secret", i), e.Secret); err != nil {
 				return nil, err
 			}
+		}
+		if err := t.Validate(); err != nil {
+			return nil, fmt.Errorf("effects[%d] (%s): %w", i, e.Name, err)
 		}
 		out = append(out, t)
 	}

@@ -41,7 +41,7 @@ an effect target on loopback. They lose answers, answer 500 after committing, dr
 30 % of the webhooks, duplicate, reorder and forge others, and lag. At the end the
 providers' and the target's own books are compared with Pawl's. Exit code 3 means
 that a promise was broken. All timeouts are scaled to about a second.`,
-		Args: cobra.NoArgs,
+		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.operations < 1 || o.operations > 10_000 {
 				return withCode(exitUsage, errors.New("--operations: want 1 to 10000"))

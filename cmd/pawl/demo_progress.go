@@ -23,6 +23,7 @@ func (t demoTally) known() int { return t.Open + t.Settled + t.Review }
 type progress struct {
 	w     io.Writer
 	live  bool
+	fd    int // of the terminal
 	quiet bool
 	last  time.Duration
 }
@@ -31,11 +32,15 @@ type progress struct {
 const plainEvery = 2 * time.Second
 
 // barWidth is the width of the live bar.
-const barWidth = 40
+const barWidth = 30
 
 func newProgress(w io.Writer, quiet bool) *progress {
-	f, ok := w.(*os.File)
-	return &progress{w: w, quiet: quiet, live: ok && term.IsTerminal(int(f.Fd())), last: -plainEvery}
+	p := &progress{w: w, quiet: quiet, last: -plainEvery}
+	if f, ok := w.(*os.File); ok {
+		p.fd = int(f.Fd())
+		p.live = term.IsTerminal(p.fd)
+	}
+	return p
 }
 
 func (p *progress) update(t demoTally, elapsed time.Duration) {
@@ -45,6 +50,9 @@ func (p *progress) update(t demoTally, elapsed time.Duration) {
 	text := fmt.Sprintf("%5.1f s  settled %d  review %d  open %d (in doubt %d, confirming %d)", elapsed.Seconds(), t.Settled, t.Review, t.Open+t.Unknown, t.InDoubt, t.Confirming)
 	switch {
 	case p.live:
+		if cols, _, err := term.GetSize(p.fd); err == nil && len(text)+barWidth+4 > cols {
+			text = fmt.Sprintf("%5.1f s  %d of %d", elapsed.Seconds(), t.Settled+t.Review, t.Unknown+t.known())
+		}
 		total := max(t.Unknown+t.known(), 1)
 		full := barWidth * (t.Settled + t.Review) / total
 		_, _ = fmt.Fprintf(p.w, "\r\033[K[%s%s] %s", strings.Repeat("█", full), strings.Repeat("·", barWidth-full), text) // progress only

@@ -15,7 +15,7 @@ import (
 
 func newGet() *cobra.Command {
 	var asJSON, history bool
-	c := &cobra.Command{Use: "get OPERATION", Short: "Show one operation", Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{Use: "get OPERATION", Short: "Show one operation", Args: usage(cobra.ExactArgs(1))}
 	server := addServerFlag(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print everything as JSON")
 	c.Flags().BoolVar(&history, "history", false, "print every transition")
@@ -29,6 +29,7 @@ func newGet() *cobra.Command {
 			if asJSON {
 				return printJSON(c.OutOrStdout(), h)
 			}
+			markCopies(h.Entries)
 			for _, e := range h.Entries {
 				if _, err := fmt.Fprintln(c.OutOrStdout(), e.line()); err != nil {
 					return err
@@ -63,7 +64,7 @@ func newList() *cobra.Command {
 	var states []string
 	var provider string
 	var limit int
-	c := &cobra.Command{Use: "list", Short: "List operations, newest first", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "list", Short: "List operations, newest first", Args: usage(cobra.NoArgs)}
 	server := addServerFlag(c)
 	f := c.Flags()
 	f.StringSliceVar(&states, "state", nil, "only these states")
@@ -121,6 +122,15 @@ type historyLine struct {
 	From   string    `json:"from"`
 	To     string    `json:"to"`
 	Reason string    `json:"reason"`
+}
+
+// markCopies says which settlements are the public copies of another.
+func markCopies(entries []historyLine) {
+	for i := range entries {
+		if i > 0 && entries[i].Event == "op.settled" && entries[i-1].Event == "op.settled" {
+			entries[i].Reason = "public copy"
+		}
+	}
 }
 
 func (h historyLine) line() string {

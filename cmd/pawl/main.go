@@ -80,7 +80,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Short:         "Operations at remote asynchronous APIs: asked once, observed twice, settled once, never lost",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          usage(cobra.NoArgs),
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetOut(stdout)
@@ -88,6 +88,11 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return withCode(exitUsage, err) })
 	root.AddCommand(newServe(), newDemo(), newSubmit(), newGet(), newList(), newWatch(), newVersion())
 	return root
+}
+
+// usage gives a wrong number of arguments the exit code of wrong usage.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error { return withCode(exitUsage, check(c, args)) }
 }
 
 // newLogger writes JSON, or text when a person reads along.

@@ -30,7 +30,7 @@ func newServe() *cobra.Command {
 Without a configuration file everything runs in this process: NATS is embedded,
 data is kept in ./pawl-data, HTTP listens on 127.0.0.1:8480. A flag overrides the
 file.`,
-		Args: cobra.NoArgs,
+		Args: usage(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := readConfig(path)
 			if err != nil {

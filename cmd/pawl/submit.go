@@ -27,7 +27,7 @@ func newSubmit() *cobra.Command {
 		Example: `  pawl submit demo --input '{"report": "q3"}'
   pawl submit demo --input @request.json --id invoice-4711 --wait 1m
   generate | pawl submit demo --input -`,
-		Args: cobra.ExactArgs(1),
+		Args: usage(cobra.ExactArgs(1)),
 	}
 	server := addServerFlag(c)
 	f := c.Flags()
@@ -42,6 +42,9 @@ func newSubmit() *cobra.Command {
 		raw, err := readInput(input, c.InOrStdin())
 		if err != nil {
 			return withCode(exitUsage, err)
+		}
+		if err := events.CheckJSON(raw); err != nil {
+			return withCode(exitUsage, fmt.Errorf("--input: %w", err))
 		}
 		if id == "" {
 			op, err := events.NewOperationID(now(), rand.Reader)
@@ -62,7 +65,7 @@ func newSubmit() *cobra.Command {
 		}
 		body, err := json.Marshal(intent)
 		if err != nil {
-			return withCode(exitUsage, fmt.Errorf("--input is not JSON: %w", err))
+			return withCode(exitUsage, err)
 		}
 		cl := newClient(*server)
 		var out map[string]any

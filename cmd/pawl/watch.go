@@ -16,7 +16,7 @@ const watchEvery = 500 * time.Millisecond
 func newWatch() *cobra.Command {
 	c := &cobra.Command{
 		Use: "watch [OPERATION]", Short: "Follow one operation until its outcome, or all of them",
-		Args: cobra.MaximumNArgs(1),
+		Args: usage(cobra.MaximumNArgs(1)),
 	}
 	server := addServerFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -43,6 +43,7 @@ func watchOne(c *cobra.Command, cl *client, id string) error {
 		if _, err := cl.do(c.Context(), http.MethodGet, operationPath(id)+"/history", nil, nil, &h); err != nil {
 			return clientErr(err)
 		}
+		markCopies(h.Entries)
 		for _, e := range h.Entries {
 			if e.Seq > last {
 				last = e.Seq

@@ -150,5 +150,8 @@ func (p *Provider) readAccepted(a *CreateAnswer, r events.Response) {
 	}
 }
 
-// validID reports whether a provider's id can name a job here.
-func validID(id string) bool { return id != "" && len(id) <= events.RemoteIDMaxBytes }
+// validID reports whether a provider's id can name a job here: "." and ".."
+// would name another path when the job is asked for.
+func validID(id string) bool {
+	return id != "" && id != "." && id != ".." && len(id) <= events.RemoteIDMaxBytes
+}

@@ -30,6 +30,12 @@ type Target struct {
 	Subject string        // of a NATS publish
 }
 
+// Validate says what is wrong with a target, before anything runs.
+func (t Target) Validate() error {
+	_, err := newTarget(t)
+	return err
+}
+
 // Ledger is what effects need of the stream.
 type Ledger interface {
 	events.Decider

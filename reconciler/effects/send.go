@@ -99,18 +99,33 @@ func (r *Runner) effect(ctx context.Context, j *events.Job, d events.EffectDue) 
 		return seq, err
 	}
 	// The claim is made: what happens now is recorded even while we stop.
+	stopping := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Policy.SendBudget+r.cfg.Policy.RequestTimeout)
 	defer cancel()
 	a := r.send(ctx, t, d, body, sendBy)
 	data := r.judge(j, d, a)
 	r.cfg.Metrics.count(d.Name, data)
-	recordCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	recordCtx, stop := drain(stopping)
 	defer stop()
 	got, err := r.cfg.Ledger.Record(recordCtx, r.event(j, recordID(j.Operation, d, data), data))
 	if err != nil {
 		return seq, fmt.Errorf("record %s: %w", data.Type(), err)
 	}
 	return max(seq, got.Seq), nil
+}
+
+// Times for keeping an answer.
+const (
+	recordTimeout = 2 * time.Minute
+	drainTime     = 10 * time.Second // after a stop of ours
+)
+
+// drain returns a context that ends recordTimeout from now, or drainTime after
+// ctx does.
+func drain(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(drainTime, cancel) })
+	return out, func() { stop(); cancel() }
 }
 
 func (r *Runner) claim(ctx context.Context, j *events.Job, d events.EffectDue, sendBy time.Time) (uint64, bool, error) {
