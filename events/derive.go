@@ -54,7 +54,7 @@ func (j *Job) deriveUnannounced() (State, string) {
 		if r == nil {
 			return StateAccepted, WhyBound
 		}
-		if len(r.BoundOps) > 1 {
+		if len(r.BoundOps) > 1 || r.MoreOwners {
 			return StateConflict, WhySharedJob
 		}
 		return j.deriveBound(r)

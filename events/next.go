@@ -43,7 +43,8 @@ type Action struct {
 // Memory is what a reconciler remembers about an operation and never stores:
 // losing it costs one early read.
 type Memory struct {
-	Polled time.Time // when the last status read or look-up ended; zero: not since the start
+	Polled     time.Time // when the last status read or look-up ended; zero: not since the start
+	ReadsAfter time.Time // no read before; a pause that the provider asked for
 }
 
 // Next names the one action of a job that is due first: a pure function of the
@@ -158,8 +159,9 @@ func (j *Job) unknownAction(p Policy, now time.Time, m Memory) Action {
 	}
 	again := j.createAction(p, now)
 	if k.TokenRetention > 0 {
-		margin := min(k.TokenRetention.Std()/10, time.Hour)
-		if !again.At.Before(j.Attempts[0].At.Add(k.TokenRetention.Std() - margin)) {
+		// Judged at the instant it would leave: after an outage of ours the time
+		// that it was due at says nothing.
+		if !laterTime(again.At, now).Before(j.retentionEnd()) {
 			return look
 		}
 	}
@@ -169,15 +171,38 @@ func (j *Job) unknownAction(p Policy, now time.Time, m Memory) Action {
 	return again
 }
 
+// retentionEnd is when the provider may have forgotten the token, with a margin;
+// zero: never.
+func (j *Job) retentionEnd() time.Time {
+	keep := j.Prepared.Contract.TokenRetention.Std()
+	if keep <= 0 || len(j.Attempts) == 0 {
+		return time.Time{}
+	}
+	return j.Attempts[0].At.Add(keep - min(keep/10, time.Hour))
+}
+
+// SendLimit is the last instant at which the next create may leave: the
+// intent's own limit, the end of the create window, the end of the token's
+// retention. Zero: none.
+func (j *Job) SendLimit() time.Time {
+	limit := j.retentionEnd()
+	for _, c := range j.clocks() {
+		if (c.name == ClockStartBy || c.name == ClockCreate) && (limit.IsZero() || c.at.Before(limit)) {
+			limit = c.at
+		}
+	}
+	return limit
+}
+
 func (j *Job) lookupAction(p Policy, m Memory) Action {
 	if !j.Prepared.Contract.Lookup {
 		return Action{}
 	}
 	t0 := j.creation().newest.Ended.At.Add(p.LookupDelay)
 	if m.Polled.Before(t0) {
-		return Action{Kind: ActLookup, At: t0}
+		return Action{Kind: ActLookup, At: laterTime(t0, m.ReadsAfter)}
 	}
-	return Action{Kind: ActLookup, At: nextTick(j.Operation, t0, m.Polled, p.RetryBase, p.RetryCap, p.PollJitter)}
+	return Action{Kind: ActLookup, At: laterTime(nextTick(j.Operation, t0, m.Polled, p.RetryBase, p.RetryCap, p.PollJitter), m.ReadsAfter)}
 }
 
 func (j *Job) pollAction(p Policy, m Memory) Action {
@@ -198,7 +223,7 @@ func (j *Job) pollAction(p Policy, m Memory) Action {
 	default:
 		a.At = nextTick(j.Operation, laterTime(r.changed(), j.Bound[0].At), m.Polled, p.PollBase, p.PollCap, p.PollJitter)
 	}
-	return deferred(a, r)
+	return deferred(a, r, m)
 }
 
 // collectAction collects at once, and again at growing intervals after attempts
@@ -240,12 +265,12 @@ func (j *Job) suspendedAction(p Policy, now time.Time, m Memory) Action {
 	if !m.Polled.IsZero() {
 		a.At = m.Polled.Add(p.ReconcileInterval)
 	}
-	return deferred(a, r)
+	return deferred(a, r, m)
 }
 
 // deferred moves a read behind the pause that the provider asked for.
-func deferred(a Action, r *Remote) Action {
-	a.At = laterTime(a.At, r.Deferred.Until)
+func deferred(a Action, r *Remote, m Memory) Action {
+	a.At = laterTime(laterTime(a.At, r.Deferred.Until), m.ReadsAfter)
 	return a
 }
 

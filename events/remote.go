@@ -40,6 +40,8 @@ type Remote struct {
 	// BoundOps are the operations that this job was bound to, sorted. Two mean
 	// that one job was returned for two tokens: both operations are in conflict.
 	BoundOps []OperationID `json:"bound_ops,omitempty"`
+	// MoreOwners: there are more than BoundOps holds.
+	MoreOwners bool `json:"more_owners,omitempty"`
 	// Runs are the re-runs of the job under its one id, by attempt. A provider
 	// without re-runs has one run, attempt 0.
 	Runs []Run `json:"runs,omitempty"`
@@ -265,13 +267,22 @@ func (r *Remote) Changes(g Reading) bool {
 	return !slices.ContainsFunc(run.Seen, func(s Sight) bool { return s.State == g.State })
 }
 
-// bind adds an operation to the job's owners and reports whether it was new.
+// ownersMax bounds the operations that one job is known to belong to. Two are a
+// conflict already; a provider that gives every request the same id must not
+// make each event rewrite every operation.
+const ownersMax = 16
+
+// bind adds an operation to the job's owners and reports whether that changed
+// the record. Of more than ownersMax the smallest stay, whatever the order.
 func (r *Remote) bind(op OperationID) bool {
 	i, ok := slices.BinarySearch(r.BoundOps, op)
 	if ok {
 		return false
 	}
 	r.BoundOps = slices.Insert(r.BoundOps, i, op)
+	if len(r.BoundOps) > ownersMax {
+		r.BoundOps, r.MoreOwners = r.BoundOps[:ownersMax], true
+	}
 	return true
 }
 

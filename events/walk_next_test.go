@@ -1,6 +1,7 @@
 package events
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -226,5 +227,39 @@ func TestSettlementSaysWhy(t *testing.T) {
 	}
 	if j.Rescued() {
 		t.Error("want no rescue, a webhook told it first")
+	}
+}
+
+// Without judging at the present, a service that was down past the retention
+// sends a token that the provider has forgotten, and makes a second job.
+func TestTokenRetentionEndsDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	c := tokened
+	c.TokenRetention = Duration(10 * time.Minute)
+	s := newStage(t)
+	s.add(testOp, prepare(testOp, c))
+	s.add(testOp, start(1))
+	s.add(testOp, lose(1))
+	s.now = s.now.Add(12 * time.Minute)
+	if got := s.next(testOp, time.Time{}); got.Kind == ActCreate {
+		t.Errorf("after twelve minutes: want no create, got %+v", got)
+	}
+	if limit := s.job(testOp).SendLimit(); !limit.Before(s.now) {
+		t.Errorf("limit of the next create: want it past, got %s", limit)
+	}
+}
+
+// Without a bound on the owners of one job, a provider that gives every request
+// the same id makes each event rewrite every operation, until no commit fits.
+func TestOwnersAreBounded(t *testing.T) {
+	t.Parallel()
+	forth, back := NewRemote("p", "k"), NewRemote("p", "k")
+	const n = 3 * ownersMax
+	for i := range n {
+		forth.bind(OperationID(fmt.Sprintf("op-%03d", i)))
+		back.bind(OperationID(fmt.Sprintf("op-%03d", n-1-i)))
+	}
+	if len(forth.BoundOps) != ownersMax || !forth.MoreOwners || !slices.Equal(forth.BoundOps, back.BoundOps) {
+		t.Errorf("owners: want the same %d in any order, got %d and %v", ownersMax, len(forth.BoundOps), back.BoundOps)
 	}
 }

@@ -16,6 +16,10 @@ import (
 // stop until a person has looked.
 var ErrLedgerRegressed = errors.New("ledger regressed")
 
+// ErrFoldVersion means that the bucket was folded by other code, so that the same
+// events may have given other records.
+var ErrFoldVersion = errors.New("the bucket was folded by another version")
+
 // ErrFenced means that another projector took over the bucket.
 var ErrFenced = errors.New("another projector owns the bucket")
 
@@ -39,7 +43,7 @@ type Ledger interface {
 type Config struct {
 	Ledger Ledger
 	Bucket events.Bucket
-	// Open starts a tail after a sequence. Tails are closed with their context.
+	// Open starts a tail after a sequence. A tail ends with its context.
 	Open func(ctx context.Context, after uint64) (events.Tail, error)
 	// Policy paces the plan that each record shows; nil: the defaults.
 	Policy  func(events.Provider) events.Policy
@@ -120,12 +124,26 @@ func (p *Projector) takeOver(ctx context.Context) error {
 	return nil
 }
 
+// Verify compares the checkpoint with the stream without taking over: nobody may
+// act on the bucket before. It returns ErrLedgerRegressed or ErrFoldVersion when
+// they do not belong together, and another error when that is not known.
+func (p *Projector) Verify(ctx context.Context) error {
+	c, rev, err := p.cfg.Bucket.Checkpoint(ctx)
+	if err != nil {
+		return fmt.Errorf("read checkpoint: %w", err)
+	}
+	if rev == 0 {
+		return nil
+	}
+	return p.verify(ctx, c)
+}
+
 func (p *Projector) verify(ctx context.Context, c events.Checkpoint) error {
 	if c.LedgerID != p.cfg.Ledger.LedgerID() {
 		return fmt.Errorf("%w: the bucket belongs to ledger %s, the stream is %s", ErrLedgerRegressed, c.LedgerID, p.cfg.Ledger.LedgerID())
 	}
 	if c.FoldVersion != events.FoldVersion {
-		return fmt.Errorf("the bucket was folded by version %d, this is version %d: delete the bucket to rebuild it from the stream", c.FoldVersion, events.FoldVersion)
+		return fmt.Errorf("%w: %d, this is %d; stop, delete the bucket, and start again to fold it anew", ErrFoldVersion, c.FoldVersion, events.FoldVersion)
 	}
 	if c.Seq == 0 {
 		return nil

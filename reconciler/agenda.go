@@ -64,12 +64,9 @@ type entry struct {
 	action events.Action
 	// waitSeq holds the entry until the fold has reached what was appended last;
 	// waitEnd gives up on that, because the fence makes a stale step harmless.
-	waitSeq uint64
-	waitEnd time.Time
-	// failedUntil delays every step after an error; readsAfter delays reads for as
-	// long as the provider asked.
-	failedUntil time.Time
-	readsAfter  time.Time
+	waitSeq     uint64
+	waitEnd     time.Time
+	failedUntil time.Time // delays every step after an error
 	audit       audit
 	busy        bool  // a worker has it
 	class       class // of the step: its queue
@@ -120,10 +117,6 @@ func (a *agenda) schedule(e *entry) {
 	}
 	if e.failedUntil.After(e.action.At) {
 		e.action.At = e.failedUntil
-	}
-	isRead := e.action.Kind == events.ActPoll || e.action.Kind == events.ActLookup
-	if isRead && e.readsAfter.After(e.action.At) {
-		e.action.At = e.readsAfter
 	}
 	if c := classOf(e.action); e.index < 0 || c != e.class {
 		a.unqueue(e)

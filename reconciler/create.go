@@ -24,6 +24,11 @@ func (s *step) create(ctx context.Context) error {
 	now := s.r.cfg.Now()
 	p := s.r.policy
 	sendBy := now.Add(p.SendBudget)
+	if limit := s.job.SendLimit(); !limit.IsZero() && limit.Before(sendBy) {
+		if sendBy = now.Add(limit.Sub(now)); !sendBy.After(now) {
+			return nil // the window closed while the step waited; its clock is next
+		}
+	}
 	data := &events.AttemptStarted{N: s.action.N, SendBy: sendBy.UTC(), LeaseUntil: sendBy.Add(p.RequestTimeout + p.LeaseMargin).UTC()}
 	decideCtx, cancel := context.WithDeadlineCause(ctx, sendBy, errors.New("the send window closed before the decision was durable"))
 	defer cancel()
@@ -125,16 +130,19 @@ func (s *step) recordAnswer(ctx context.Context, a provider.CreateAnswer) error 
 func (s *step) accepted(ctx context.Context, a provider.CreateAnswer) error {
 	ref := s.ref(a.RemoteID)
 	state := events.RemoteState("")
+	var lost error // of the reading; the binding is worth more and stands without it
 	if a.Reading != nil {
 		state = a.Reading.State
 		if a.Reading.Authoritative && state.Terminal() {
-			if err := s.observed(ctx, ref, *a.Reading, "create"); err != nil {
-				return err
-			}
+			lost = s.observed(ctx, ref, *a.Reading, "create")
 		}
 	}
-	return s.record(ctx, s.operation(), fmt.Sprintf("co:%s:%d:acc:%s", s.job.Operation, s.action.N, ref.Key),
+	err := s.record(ctx, s.operation(), fmt.Sprintf("co:%s:%d:acc:%s", s.job.Operation, s.action.N, ref.Key),
 		&events.Accepted{N: s.action.N, Remote: ref, State: state})
+	if err != nil {
+		s.r.log.Error("a job is known here and nowhere else", "operation", string(s.job.Operation), "attempt", s.action.N, "remote_id", a.RemoteID)
+	}
+	return errors.Join(lost, err)
 }
 
 func (s *step) ref(remoteID string) events.RemoteRef {

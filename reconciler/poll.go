@@ -82,6 +82,8 @@ func (s *step) moveResult(ctx context.Context, g *events.Reading) error {
 	if g.Result == nil || len(g.Result.Inline) <= events.InlineMaxBytes {
 		return nil
 	}
+	ctx, stop := drain(ctx)
+	defer stop()
 	address, err := s.r.cfg.Objects.Put(ctx, g.Result.Inline)
 	if err != nil {
 		return fmt.Errorf("store result: %w", err)

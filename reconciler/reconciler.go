@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/pawl-dev/pawl/events"
@@ -100,7 +101,7 @@ func (r *Reconciler) Work(ctx context.Context) error {
 		}
 		job, action, memory := r.agenda.snapshot(e)
 		s := &step{r: r, job: job, action: action}
-		err = s.take(ctx)
+		err = s.guarded(ctx)
 		r.agenda.done(e, func(e *entry) { r.remember(e, s, memory, err) })
 		if err != nil && ctx.Err() == nil {
 			r.log.Warn("step failed, will be taken again", "operation", string(job.Operation), "step", string(action.Kind), "err", err)
@@ -113,8 +114,7 @@ func (r *Reconciler) remember(e *entry, s *step, memory events.Memory, err error
 	now := r.cfg.Now()
 	e.memory = memory
 	if s.polled {
-		e.memory.Polled = now
-		e.readsAfter = s.readsAfter
+		e.memory.Polled, e.memory.ReadsAfter = now, s.readsAfter
 	}
 	if s.seq > 0 {
 		e.waitSeq, e.waitEnd = s.seq, now.Add(foldWait)
@@ -148,6 +148,18 @@ type step struct {
 	unchanged  bool      // and said nothing new
 	repeat     bool      // what was appended stood there already
 	readsAfter time.Time // a pause that the provider asked for
+}
+
+// guarded takes the step and turns a panic into an error: one description or one
+// answer that breaks a reader must not take the other operations down.
+func (s *step) guarded(ctx context.Context) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.r.log.Error("step panicked", "operation", string(s.job.Operation), "step", string(s.action.Kind), "stack", string(debug.Stack()))
+			err = fmt.Errorf("step %s panicked", s.action.Kind)
+		}
+	}()
+	return s.take(ctx)
 }
 
 // take performs the action. An error means that nothing is known to be stored;
@@ -200,13 +212,31 @@ func (s *step) record(ctx context.Context, subject events.Subject, id string, da
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, recordTimeout, errors.New("evidence could not be stored in time"))
 	defer cancel()
-	got, err := s.r.cfg.Ledger.Record(ctx, s.event(subject, id, data))
-	if err != nil {
-		return fmt.Errorf("record %s: %w", data.Type(), err)
+	e := s.event(subject, id, data)
+	for {
+		got, err := s.r.cfg.Ledger.Record(ctx, e)
+		if err == nil {
+			s.seq = max(s.seq, got.Seq)
+			s.repeat = got.Outcome == events.Duplicate
+			return nil
+		}
+		if !errors.Is(err, events.ErrUnavailable) || !wait(ctx, errorPause) {
+			s.r.log.Error("what was learned could not be stored", "operation", string(s.job.Operation), "event_id", id, "err", err)
+			return fmt.Errorf("record %s: %w", data.Type(), err)
+		}
 	}
-	s.seq = max(s.seq, got.Seq)
-	s.repeat = got.Outcome == events.Duplicate
-	return nil
+}
+
+// wait pauses and reports false when the context ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
 }
 
 // decide appends a decision under the fence and reports whether it stands.
@@ -281,11 +311,8 @@ func (s *step) review(ctx context.Context, reason string) error {
 func (s *step) collect(ctx context.Context) error {
 	result := s.job.InlineResult()
 	if result == nil {
-		empty, err := events.JSONBlob([]byte("null"))
-		if err != nil {
-			return err
-		}
-		result = &empty
+		return s.record(ctx, s.operation(), fmt.Sprintf("rx:%s:%d:0:unavailable", s.job.Operation, s.action.G),
+			&events.ResultUnavailable{G: s.action.G, Final: true, Reason: "no_result"})
 	}
 	return s.record(ctx, s.operation(), fmt.Sprintf("rx:%s:%d:0:stored", s.job.Operation, s.action.G),
 		&events.ResultStored{G: s.action.G, Result: *result})

@@ -128,6 +128,12 @@ func (s *Store) hold(ctx context.Context, key, owner string, rev uint64, fn func
 			// A renewal that hangs must be over before the lease is.
 			try, stop := context.WithTimeout(run, leaseRenew/2)
 			next, err := s.writeLease(try, key, owner, rev)
+			if errors.Is(err, events.ErrConflict) {
+				// Perhaps it is our own renewal, whose answer was lost.
+				if held, found, rerr := s.getMsg(try, s.topology.Leases.Name, map[string]any{"last_by_subj": key}); rerr == nil && found && string(held.Data) == owner {
+					next, err = held.Seq, nil
+				}
+			}
 			stop()
 			switch {
 			case err == nil:

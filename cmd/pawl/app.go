@@ -31,6 +31,7 @@ const (
 	effectWorkers   = 8
 	restartPause    = time.Second
 	gaugeInterval   = time.Second
+	readyPause      = 50 * time.Millisecond
 	shutdownTimeout = 15 * time.Second
 )
 
@@ -196,22 +197,32 @@ func (a *app) observe(e streams.Entry) error {
 		a.s.Logger.Error("job in the bucket cannot be read", "key", e.Key, "err", err)
 		return nil
 	}
-	a.index.Observe(j)
 	for _, r := range a.reconcilers {
 		r.Observe(j)
 	}
 	a.effects.Observe(j)
+	a.index.Observe(j) // last: who sees it here may rely on the others
 	return nil
 }
 
-// ready waits until the feed has shown the whole bucket and nothing is halted.
+// ready waits until the feed has shown the whole bucket and the bucket is known
+// to belong to the stream. A halt is never over.
 func (a *app) ready(ctx context.Context) error {
-	for !a.fed.Load() || a.halted.Load() != nil {
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+	verify := a.projector.projector("verify")
+	for {
+		if a.fed.Load() && a.halted.Load() == nil {
+			err := verify.Verify(ctx)
+			if err == nil {
+				return nil
+			}
+			if !a.halts(err) {
+				a.s.Logger.Warn("bucket and stream cannot be compared yet", "err", err)
+			}
+		}
+		if err := sleep(ctx, readyPause); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 func (a *app) reconcile(ctx context.Context, r *reconciler.Reconciler) error {
@@ -248,6 +259,9 @@ var errHalted = errors.New("halted: the ledger has lost history")
 func (a *app) untilHalted(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	unregister := a.projector.onHalt(func() { cancel(errHalted) })
+	if a.halted.Load() != nil {
+		cancel(errHalted) // it came before the registration
+	}
 	return ctx, func() { unregister(); cancel(nil) }
 }
 

@@ -69,8 +69,16 @@ func (p *projectorRole) run(ctx context.Context) error {
 	if _, err := rand.Read(owner); err != nil {
 		return err
 	}
-	c := projector.New(projector.Config{
-		Ledger: p.s.Store, Bucket: p.s.Store.Bucket(), Owner: hex.EncodeToString(owner), Now: now,
+	c := p.projector(hex.EncodeToString(owner))
+	p.mu.Lock()
+	p.current = c
+	p.mu.Unlock()
+	return c.Run(ctx)
+}
+
+func (p *projectorRole) projector(owner string) *projector.Projector {
+	return projector.New(projector.Config{
+		Ledger: p.s.Store, Bucket: p.s.Store.Bucket(), Owner: owner, Now: now,
 		Open: func(ctx context.Context, after uint64) (events.Tail, error) { return p.s.Store.Tail(ctx, after) },
 		Policy: func(name events.Provider) events.Policy {
 			if pr := p.s.Providers[name]; pr != nil {
@@ -80,10 +88,6 @@ func (p *projectorRole) run(ctx context.Context) error {
 		},
 		Logger: p.s.Logger.With("part", "projector"), Metrics: p.metrics,
 	})
-	p.mu.Lock()
-	p.current = c
-	p.mu.Unlock()
-	return c.Run(ctx)
 }
 
 // runProjector keeps a projector running. When the ledger has lost history it
@@ -94,11 +98,7 @@ func (a *app) runProjector(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if errors.Is(err, projector.ErrLedgerRegressed) || errors.Is(err, streams.ErrLedgerRegressed) {
-			reason := err.Error()
-			a.halted.Store(&reason)
-			a.projector.haltAll()
-			a.s.Logger.Error("halted: no call leaves until a person has looked", "err", err)
+		if a.halts(err) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}
@@ -107,4 +107,17 @@ func (a *app) runProjector(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// halts stops every outgoing call, for good, if an error says that bucket and
+// stream do not belong together.
+func (a *app) halts(err error) bool {
+	if !errors.Is(err, projector.ErrLedgerRegressed) && !errors.Is(err, streams.ErrLedgerRegressed) && !errors.Is(err, projector.ErrFoldVersion) {
+		return false
+	}
+	reason := err.Error()
+	a.halted.Store(&reason)
+	a.projector.haltAll()
+	a.s.Logger.Error("halted: no call leaves until a person has looked", "err", err)
+	return true
 }

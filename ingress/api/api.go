@@ -28,7 +28,7 @@ const (
 	HistoryPageDefault = 500
 
 	waitersMax    = 4096             // concurrent waits for an outcome
-	submitTimeout = 30 * time.Second // longer than a leader election
+	submitTimeout = 12 * time.Second // longer than a leader election
 	readTimeout   = 15 * time.Second // one read of the ledger
 	bodyTimeout   = 10 * time.Second // a request's body must be here by then
 )
