@@ -21,6 +21,6 @@
 //
 // The package promises that the same set of events gives the same job in any
 // order and any number of copies, that a job never goes back, and that Decode
-// accepts exactly what Encode wrote. It promises nothing about storage; the
+// gives back what Encode wrote. It promises nothing about storage; the
 // ports in ports.go say what it needs from there.
 package events

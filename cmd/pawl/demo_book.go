@@ -132,14 +132,3 @@ func (o *demoOperation) snapshot(name string) providerOperation {
 	}
 	return out
 }
-
-// operation returns what the book says of one operation, its zero value when it
-// says nothing.
-func (b providerBook) operation(name string) providerOperation {
-	for _, op := range b.Operations {
-		if op.Operation == name {
-			return op
-		}
-	}
-	return providerOperation{Operation: name}
-}

@@ -388,3 +388,14 @@ func TestDemoProviderCloseEndsEverything(t *testing.T) {
 		t.Errorf("book after close: %v", err)
 	}
 }
+
+// operation returns what the book says of one operation, its zero value when it
+// says nothing.
+func (b providerBook) operation(name string) providerOperation {
+	for _, op := range b.Operations {
+		if op.Operation == name {
+			return op
+		}
+	}
+	return providerOperation{Operation: name}
+}
