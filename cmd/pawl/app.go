@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -189,7 +190,11 @@ func (a *app) observe(e streams.Entry) error {
 		a.fed.Store(true)
 		return nil
 	}
-	if e.Deleted || len(e.Key) < len(events.JobBucketPrefix) || e.Key[:len(events.JobBucketPrefix)] != events.JobBucketPrefix {
+	if !strings.HasPrefix(e.Key, events.JobBucketPrefix) {
+		return nil
+	}
+	if e.Deleted {
+		a.index.Forget(events.OperationID(e.Key[strings.LastIndexByte(e.Key, '.')+1:]))
 		return nil
 	}
 	j, err := events.DecodeJob(e.Value)

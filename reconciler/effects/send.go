@@ -107,11 +107,29 @@ func (r *Runner) effect(ctx context.Context, j *events.Job, d events.EffectDue) 
 	r.cfg.Metrics.count(d.Name, data)
 	recordCtx, stop := drain(stopping)
 	defer stop()
-	got, err := r.cfg.Ledger.Record(recordCtx, r.event(j, recordID(j.Operation, d, data), data))
+	got, err := r.record(recordCtx, r.event(j, recordID(j.Operation, d, data), data))
 	if err != nil {
 		return seq, fmt.Errorf("record %s: %w", data.Type(), err)
 	}
 	return max(seq, got.Seq), nil
+}
+
+// record stores what a target answered, again while the store refuses: without
+// it the effect is sent once more when the claim's lease ends.
+func (r *Runner) record(ctx context.Context, e events.Event) (events.Appended, error) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		got, err := r.cfg.Ledger.Record(ctx, e)
+		if err == nil || !errors.Is(err, events.ErrUnavailable) {
+			return got, err
+		}
+		select {
+		case <-ctx.Done():
+			return got, err
+		case <-ticker.C:
+		}
+	}
 }
 
 // Times for keeping an answer.
