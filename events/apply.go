@@ -3,6 +3,7 @@ package events
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Verdict says what the fold did with an event. It is never an error.
@@ -13,22 +14,30 @@ const (
 	VerdictApplied Verdict = "applied" // a record changed
 	VerdictStale   Verdict = "stale"   // known already: the sequence was folded before
 	VerdictForeign Verdict = "foreign" // concerns no job: inbox, genesis
-	VerdictUnknown Verdict = "unknown" // a type from elsewhere: folds as nothing
-	VerdictParked  Verdict = "parked"  // broken: folds as nothing, a person should look
+	VerdictUnknown Verdict = "unknown" // a type from elsewhere: folds as nothing, and holds the operation if it is critical
+	VerdictParked  Verdict = "parked"  // broken: folds as nothing, and holds the operation that it is about
 )
+
+// Verdicts lists every verdict once.
+func Verdicts() []Verdict {
+	return []Verdict{VerdictApplied, VerdictStale, VerdictForeign, VerdictUnknown, VerdictParked}
+}
 
 // View gives the fold the records that an event concerns. Each method returns
 // the one record that later calls return too, a fresh one with nothing but its
-// identity if there is none, and keeps it. Records are changed in place.
+// identity if there is none, and keeps it. Records are changed in place, and a
+// job shares the records of its remote jobs.
 type View interface {
 	Job(p Provider, op OperationID) (*Job, error)
 	Remote(p Provider, key JobKey) (*Remote, error)
+	Account(p Provider, key string) (*Account, error)
 }
 
 // Touched lists the records that an event changed.
 type Touched struct {
 	Jobs    []*Job
-	Remotes []*Remote
+	Remote  *Remote  // nil: none
+	Account *Account // nil: none
 }
 
 // Apply folds one event of the stream into the records it concerns. Events must
@@ -36,26 +45,55 @@ type Touched struct {
 // error is the view's own; nothing is then half applied that a repeat would not
 // complete.
 func Apply(v View, rec Recorded) (Touched, Verdict, error) {
-	if rec.Err != nil {
-		if errors.Is(rec.Err, ErrUnknownType) {
-			return Touched{}, VerdictUnknown, nil
-		}
-		return Touched{}, VerdictParked, nil
-	}
 	switch rec.Event.Subject.Kind {
 	case SubjectOperation:
-		return applyOperation(v, rec)
+		return applyOperation(v, &rec)
 	case SubjectJob:
-		return applyRemote(v, rec)
+		return applyRemote(v, &rec)
 	case SubjectSettled:
-		return applySettled(v, rec)
+		return applySettled(v, &rec)
+	case SubjectAccount:
+		return applyAccount(v, &rec)
 	default:
-		return Touched{}, VerdictForeign, nil
+		return Touched{}, verdictOf(&rec, VerdictForeign), nil
 	}
 }
 
-func applyOperation(v View, rec Recorded) (Touched, Verdict, error) {
-	e := rec.Event
+// verdictOf is the verdict on an event that cannot be read, else the given one.
+func verdictOf(rec *Recorded, read Verdict) Verdict {
+	switch {
+	case rec.Err == nil:
+		return read
+	case errors.Is(rec.Err, ErrUnknownType):
+		return VerdictUnknown
+	default:
+		return VerdictParked
+	}
+}
+
+// holding is why an event must not be passed over, "" if it may be.
+func holding(rec *Recorded) string {
+	switch verdictOf(rec, "") {
+	case VerdictParked:
+		return WhyUnreadable
+	case VerdictUnknown:
+		if rec.Event.Critical {
+			return WhyCritical
+		}
+	}
+	return ""
+}
+
+func (rec *Recorded) mark() Mark {
+	at := rec.Event.Time
+	if at.IsZero() {
+		at = rec.At // an event that could not be read
+	}
+	return Mark{Seq: rec.Seq, At: at}
+}
+
+func applyOperation(v View, rec *Recorded) (Touched, Verdict, error) {
+	e := &rec.Event
 	j, err := v.Job(e.Subject.Provider, e.Subject.Operation())
 	if err != nil {
 		return Touched{}, "", fmt.Errorf("view job: %w", err)
@@ -64,29 +102,42 @@ func applyOperation(v View, rec Recorded) (Touched, Verdict, error) {
 		return Touched{}, VerdictStale, nil
 	}
 	t := Touched{Jobs: []*Job{j}}
-	ref := bindingOf(e.Data)
-	if ref != nil {
-		r, err := v.Remote(e.Subject.Provider, ref.Key)
-		if err != nil {
-			return Touched{}, "", fmt.Errorf("view remote: %w", err)
+	m := rec.mark()
+	if rec.Err != nil {
+		// It folds as nothing, but it stands on the subject: the fence has seen it.
+		if why := holding(rec); why != "" {
+			j.hold(rec.Seq, why)
 		}
-		if r.Ref.ID == "" {
-			r.Ref = *ref
-			r.First = Mark{Seq: rec.Seq, At: e.Time}
+	} else {
+		if ref := bindingOf(e.Data); ref != nil {
+			if err := bindRemote(v, j, ref, m, &t); err != nil {
+				return Touched{}, "", err
+			}
 		}
-		if r.bind(j.Operation) {
-			r.AppliedSeq = max(r.AppliedSeq, rec.Seq)
-			t.Remotes = append(t.Remotes, r)
-		}
-		if err := shareRemote(v, r, rec.Seq, &t); err != nil {
-			return Touched{}, "", err
-		}
-		j.joinRemote(r)
+		j.join(e, m)
 	}
-	j.join(e, Mark{Seq: rec.Seq, At: e.Time})
 	j.OpSeq = rec.Seq
-	j.touch(rec.Seq)
-	return t, VerdictApplied, nil
+	j.touch(m)
+	return t, verdictOf(rec, VerdictApplied), nil
+}
+
+// bindRemote joins a job's facts to the operation that an event binds it to, and
+// tells the other operations that it has one more owner.
+func bindRemote(v View, j *Job, ref *RemoteRef, m Mark, t *Touched) error {
+	r, err := v.Remote(j.Provider, ref.Key)
+	if err != nil {
+		return fmt.Errorf("view remote: %w", err)
+	}
+	if r.Ref.ID == "" {
+		r.Ref = *ref
+		r.First = m
+	}
+	if r.bind(j.Operation) {
+		r.AppliedSeq = max(r.AppliedSeq, m.Seq)
+		t.Remote = r
+	}
+	j.joinRemote(r)
+	return shareRemote(v, r, m, t)
 }
 
 // bindingOf returns the job that an event binds to its operation.
@@ -96,13 +147,16 @@ func bindingOf(d Data) *RemoteRef {
 		return &d.Remote
 	case *ReconFound:
 		return &d.Remote
-	default:
-		return nil
+	case *ReviewResolved:
+		if d.Action == ResolveBind {
+			return d.Remote
+		}
 	}
+	return nil
 }
 
-func applyRemote(v View, rec Recorded) (Touched, Verdict, error) {
-	e := rec.Event
+func applyRemote(v View, rec *Recorded) (Touched, Verdict, error) {
+	e := &rec.Event
 	r, err := v.Remote(e.Subject.Provider, e.Subject.Job())
 	if err != nil {
 		return Touched{}, "", fmt.Errorf("view remote: %w", err)
@@ -110,76 +164,111 @@ func applyRemote(v View, rec Recorded) (Touched, Verdict, error) {
 	if rec.Seq <= r.AppliedSeq {
 		return Touched{}, VerdictStale, nil
 	}
-	r.join(e.Data, Mark{Seq: rec.Seq, At: e.Time})
+	m := rec.mark()
+	if rec.Err == nil {
+		r.join(e.Data, m)
+	} else if holding(rec) == WhyCritical && len(r.Unreadable) < unreadableMax {
+		r.Unreadable = append(r.Unreadable, rec.Seq) // a broken one is read again by the next poll
+	}
 	r.AppliedSeq = rec.Seq
-	t := Touched{Remotes: []*Remote{r}}
-	if err := shareRemote(v, r, rec.Seq, &t); err != nil {
+	t := Touched{Remote: r}
+	if err := shareRemote(v, r, m, &t); err != nil {
 		return Touched{}, "", err
 	}
-	if o, ok := e.Data.(*Observed); ok && o.Reference != nil && o.Reference.Proven {
+	if o, ok := e.Data.(*Observed); ok && rec.Err == nil && o.Reference != nil && o.Reference.Proven {
 		j, err := v.Job(e.Subject.Provider, o.Reference.Operation)
 		if err != nil {
 			return Touched{}, "", fmt.Errorf("view job: %w", err)
 		}
-		j.Proven = addBinding(j.Proven, Binding{Mark: Mark{Seq: rec.Seq, At: e.Time}, Remote: o.Remote, Via: "callback"})
-		j.touch(rec.Seq)
+		j.Proven = addBinding(j.Proven, Binding{Mark: m, Remote: o.Remote, Via: "callback"})
+		j.touch(m)
 		t.add(j)
 	}
-	return t, VerdictApplied, nil
+	return t, verdictOf(rec, VerdictApplied), nil
 }
 
 // shareRemote brings the job's facts to every operation that owns it.
-func shareRemote(v View, r *Remote, seq uint64, t *Touched) error {
+func shareRemote(v View, r *Remote, m Mark, t *Touched) error {
 	for _, op := range r.BoundOps {
 		j, err := v.Job(r.Provider, op)
 		if err != nil {
 			return fmt.Errorf("view job: %w", err)
 		}
 		j.joinRemote(r)
-		j.touch(seq)
+		for _, seq := range r.Unreadable {
+			j.hold(seq, WhyCritical)
+		}
+		j.touch(m)
 		t.add(j)
 	}
 	return nil
 }
 
-func applySettled(v View, rec Recorded) (Touched, Verdict, error) {
-	e := rec.Event
-	d, ok := e.Data.(*Settled)
-	if !ok {
-		return Touched{}, VerdictForeign, nil
-	}
+func applySettled(v View, rec *Recorded) (Touched, Verdict, error) {
+	e := &rec.Event
 	j, err := v.Job(e.Subject.Provider, e.Subject.Operation())
 	if err != nil {
 		return Touched{}, "", fmt.Errorf("view job: %w", err)
 	}
-	if m := j.public(d.G); m.Set() && m.Seq <= rec.Seq {
+	if m := j.public(e.Subject.G); m.Set() && m.Seq <= rec.Seq {
 		return Touched{}, VerdictStale, nil
 	}
-	j.announce(d, Mark{Seq: rec.Seq, At: e.Time})
-	j.touch(rec.Seq)
-	return Touched{Jobs: []*Job{j}}, VerdictApplied, nil
+	m := rec.mark()
+	if d, ok := e.Data.(*Settled); ok && rec.Err == nil {
+		j.announce(d, m)
+	} else {
+		// What stands there is not what we announced, and nothing else can: nobody
+		// may act on it before a person looked.
+		s := j.settlementOf(e.Subject.G)
+		s.Public = earliest(s.Public, m)
+		j.hold(rec.Seq, WhyUnreadable)
+	}
+	j.touch(m)
+	return Touched{Jobs: []*Job{j}}, verdictOf(rec, VerdictApplied), nil
+}
+
+func applyAccount(v View, rec *Recorded) (Touched, Verdict, error) {
+	e := &rec.Event
+	a, err := v.Account(e.Subject.Provider, e.Subject.Key)
+	if err != nil {
+		return Touched{}, "", fmt.Errorf("view account: %w", err)
+	}
+	if rec.Seq <= a.AppliedSeq {
+		return Touched{}, VerdictStale, nil
+	}
+	a.AppliedSeq = rec.Seq
+	if rec.Err == nil {
+		a.join(e.Data, rec.mark())
+	}
+	return Touched{Account: a}, verdictOf(rec, VerdictApplied), nil
 }
 
 func (t *Touched) add(j *Job) {
-	for _, x := range t.Jobs {
-		if x == j {
-			return
-		}
+	if !slices.Contains(t.Jobs, j) {
+		t.Jobs = append(t.Jobs, j)
 	}
-	t.Jobs = append(t.Jobs, j)
 }
 
 // touch records the sequence and derives the state anew.
-func (j *Job) touch(seq uint64) {
-	j.AppliedSeq = max(j.AppliedSeq, seq)
-	j.State, j.Why = j.derive()
-	j.Outcome = OutcomeOf(j.State)
+func (j *Job) touch(m Mark) {
+	j.AppliedSeq = max(j.AppliedSeq, m.Seq)
+	j.UpdatedAt = laterTime(j.UpdatedAt, m.At)
+	f := j.derive()
+	j.State, j.Why = f.state, f.why
+	j.Evidence = j.Evidence[:0]
+	for _, seq := range f.on {
+		if seq != 0 && !slices.Contains(j.Evidence, seq) {
+			j.Evidence = append(j.Evidence, seq)
+		}
+	}
+	slices.Sort(j.Evidence)
+	j.Outcome = j.outcome()
 }
 
 // NewJob returns the record of an operation that nothing is known about.
 func NewJob(p Provider, op OperationID) *Job {
 	j := &Job{Operation: op, Provider: p}
-	j.touch(0)
+	j.touch(Mark{})
 	return j
 }
 

@@ -79,8 +79,8 @@ func BenchmarkDerive(b *testing.B) {
 	j := s.job(testOp)
 	b.ReportAllocs()
 	for b.Loop() {
-		if state, _ := j.derive(); state != StateSucceeded {
-			b.Fatal(state)
+		if f := j.derive(); f.state != StateSucceeded {
+			b.Fatal(f.state)
 		}
 	}
 }

@@ -49,6 +49,18 @@ type Contract struct {
 	RejectAuthoritative bool `json:"reject_authoritative,omitempty"`
 	// Result: a success carries a result that is collected before it settles.
 	Result bool `json:"result,omitempty"`
+	// ResultOnce: a result can be fetched a single time, so a fetch whose answer
+	// was lost is for a person.
+	ResultOnce bool `json:"result_once,omitempty"`
+	// Cancel: a job can be asked to stop.
+	Cancel bool `json:"cancel,omitempty"`
+	// CancelIdempotent: a cancel call may be sent again after a lost answer.
+	CancelIdempotent bool `json:"cancel_idempotent,omitempty"`
+	// ReviewLate: an outcome that comes after the result clock ran out is for a
+	// person; otherwise it is adopted and told as late.
+	ReviewLate bool `json:"review_late,omitempty"`
+	// FourEyes: who submitted an operation may not resolve its reviews.
+	FourEyes bool `json:"four_eyes,omitempty"`
 }
 
 // Deadlines are the clocks of one operation. Each starts with an event, see
@@ -58,6 +70,7 @@ type Deadlines struct {
 	Create  Duration  `json:"create"`
 	Recon   Duration  `json:"recon"`
 	Result  Duration  `json:"result"`
+	Cancel  Duration  `json:"cancel"`
 	Confirm Duration  `json:"confirm"`
 	Collect Duration  `json:"collect"`
 }
@@ -70,6 +83,7 @@ func DefaultDeadlines(c Contract) Deadlines {
 		Create:  Duration(15 * time.Minute),
 		Recon:   Duration(24 * time.Hour),
 		Result:  Duration(time.Hour),
+		Cancel:  Duration(10 * time.Minute),
 		Confirm: Duration(15 * time.Minute),
 		Collect: Duration(time.Hour),
 	}
@@ -92,6 +106,7 @@ func (d Deadlines) Overlay(o Deadlines) Deadlines {
 	set(&d.Create, o.Create)
 	set(&d.Recon, o.Recon)
 	set(&d.Result, o.Result)
+	set(&d.Cancel, o.Cancel)
 	set(&d.Confirm, o.Confirm)
 	set(&d.Collect, o.Collect)
 	return d
@@ -109,7 +124,9 @@ type Policy struct {
 	RequestTimeout    time.Duration // one exchange with the provider; default 30 s
 	LeaseMargin       time.Duration // lease_until = send_by + RequestTimeout + LeaseMargin; default 5 s
 	LookupDelay       time.Duration // a look-up covers an attempt that ended this long before it; default 5 s
-	ReconcileInterval time.Duration // slow reads of suspended operations; default 1 h
+	ReconcileInterval time.Duration // first interval of the slow reads behind a review; default 1 h
+	ReconcileCap      time.Duration // longest such interval; default 24 h
+	WatchWindow       time.Duration // a settled operation is read, slowly, this long; 0: not at all
 }
 
 // WithDefaults returns p with every zero replaced by its default.
@@ -128,6 +145,7 @@ func (p Policy) WithDefaults() Policy {
 	def(&p.LeaseMargin, 5*time.Second)
 	def(&p.LookupDelay, 5*time.Second)
 	def(&p.ReconcileInterval, time.Hour)
+	def(&p.ReconcileCap, max(24*time.Hour, p.ReconcileInterval))
 	if p.PollJitter <= 0 || p.PollJitter > 0.9 {
 		p.PollJitter = 0.5
 	}

@@ -38,6 +38,19 @@ const (
 	TypeEffectAttempted Type = "effect.attempted"       // evidence: it did not work, again later
 	TypeEffectDone      Type = "effect.done"            // evidence: the target took it
 	TypeEffectDead      Type = "effect.dead"            // evidence: given up
+	TypeCancelRequested Type = "cancel.requested"       // decision: somebody wants it stopped
+	TypeCancelStarted   Type = "cancel.attempt_started" // decision: the reconciler, before a cancel call leaves
+	TypeCancelAcked     Type = "cancel.acknowledged"    // evidence: the provider took it; not yet an outcome
+	TypeCancelRefused   Type = "cancel.refused"         // evidence: the job is over, or cannot be cancelled
+	TypeCancelAmbiguous Type = "cancel.ambiguous"       // evidence: nothing proves what happened
+	TypeCancelNotSent   Type = "cancel.not_sent"        // evidence: nothing happened, again later
+	TypeCollectStarted  Type = "result.attempt_started" // decision: the reconciler, before a result is fetched
+	TypeReviewResolved  Type = "review.resolved"        // decision: what a person answered
+	TypeNote            Type = "op.note"                // evidence: a remark of a person, changes nothing
+	TypeArchived        Type = "op.archived"            // decision: the history is exported, this is what is left
+	TypeOrphanExpired   Type = "orphan.expired"         // evidence on the job: nobody claimed it in time
+	TypeHeld            Type = "provider.held"          // evidence on the account: send nothing
+	TypeReleased        Type = "provider.released"      // evidence on the account: go on
 	TypeIntentRefused   Type = "intent.refused"         // inbox
 	TypeUnreadable      Type = "webhook.unreadable"     // inbox: verified, but not understood
 	TypeParked          Type = "event.parked"           // inbox
@@ -86,6 +99,10 @@ type AttemptStarted struct {
 	N          int       `json:"n"`
 	SendBy     time.Time `json:"send_by"`     // no first byte after it
 	LeaseUntil time.Time `json:"lease_until"` // after it, others may call the attempt ambiguous
+	// Window is the attempt that opened the create window this one belongs to:
+	// itself if nothing was in doubt when it was decided, else the first attempt
+	// since then. From 1 to N; 0 reads as N.
+	Window int `json:"window,omitempty"`
 }
 
 // Accepted binds the job that the provider named in its answer.
@@ -232,7 +249,12 @@ type Settled struct {
 	Result      *Blob             `json:"result,omitempty"`
 	Error       *RemoteError      `json:"error,omitempty"`
 	Counts      *Counts           `json:"counts,omitempty"`
-	Effects     []string          `json:"effects,omitempty"` // names that this settlement owes
+	Detail      string            `json:"detail,omitempty"`     // expired, partial, moderated
+	Late        bool              `json:"late,omitempty"`       // the result clock had run out before
+	Waived      bool              `json:"waived,omitempty"`     // a person accepted it without its result
+	Cancel      CancelStatus      `json:"cancel,omitempty"`     // what became of a requested cancellation
+	DecidedBy   string            `json:"decided_by,omitempty"` // the person, when one decided the outcome
+	Effects     []string          `json:"effects,omitempty"`    // names that this settlement owes
 	Labels      map[string]string `json:"labels,omitempty"`
 	SubmittedAt time.Time         `json:"submitted_at"`
 }

@@ -1,66 +1,125 @@
 package events
 
-import "time"
-
-// Reasons are the closed set of words in Job.Why, review reasons and
-// settlement reasons.
-const (
-	WhyNotSent              = "not_sent"                  // nothing left, or it is proven that nothing happened
-	WhyStartByPassed        = "start_by_passed"           // nothing was sent before the intent's own limit
-	WhyInFlight             = "attempt_in_flight"         // an attempt may be on the wire
-	WhyUnproven             = "answer_missing"            // nothing proves what became of the attempt
-	WhyCreateWindowClosed   = "create_window_closed"      // only reads from here
-	WhyCreateUnresolved     = "create_unresolved"         // nothing could prove it in time
-	WhyAttemptsExhausted    = "attempts_exhausted"        // AttemptsMax is reached
-	WhyRequestChanged       = "request_changed"           // the description renders other bytes than were pinned
-	WhyTokenMismatch        = "token_payload_mismatch"    // the provider knows the token with another request
-	WhyRejected             = "rejected"                  // refused; no job exists
-	WhyTwoJobs              = "contract_violation"        // two jobs for one token
-	WhySharedJob            = "job_bound_twice"           // one job for two tokens
-	WhyBound                = "bound"                     // a job is known
-	WhyAlive                = "seen_alive"                // the job was seen in a non-terminal state
-	WhyClaim                = "claim"                     // a webhook says terminal; our read decides
-	WhyContested            = "contested"                 // webhooks say two terminal states
-	WhyClaimUnconfirmed     = "claim_unconfirmed"         // no read could confirm in time
-	WhyJobGone              = "job_gone"                  // the provider no longer knows the job
-	WhyContradictoryReads   = "contradictory_reads"       // our reads say two terminal states
-	WhyConfirmed            = "confirmed"                 // read by ourselves
-	WhyWebhookOnly          = "webhook_only"              // the provider has no status endpoint
-	WhyResultPending        = "result_pending"            // confirmed; the result is not here yet
-	WhyResultUnavailable    = "result_unavailable"        // it cannot be collected
-	WhyResultInvalid        = "result_invalid"            // it fails a rule
-	WhyResultDeadline       = "result_deadline_passed"    // no terminal state in time
-	WhyChangedAfterAnnounce = "contradicts_the_announced" // the facts no longer give what was announced
-	WhyNoIntent             = "no_intent"                 // evidence without op.prepared
-)
-
-// Derive names the state that the facts give. It is total: any set of facts has
-// a state. First match wins.
-func (j *Job) derive() (State, string) {
-	s, why := j.deriveUnannounced()
-	last := j.settlement()
-	if last != nil && last.State != s && s != StateConflict {
-		return StateReversed, WhyChangedAfterAnnounce
-	}
-	return s, why
+// finding is what the facts give: a state, the reason, and the sequences that
+// both rest on (unset ones are 0).
+type finding struct {
+	state State
+	why   string
+	on    [4]uint64
 }
 
-func (j *Job) deriveUnannounced() (State, string) {
-	switch len(j.Bound) {
-	case 0:
-		return j.deriveUnbound()
-	case 1:
-		r := j.remote(j.Bound[0].Remote.Key)
-		if r == nil {
-			return StateAccepted, WhyBound
-		}
-		if len(r.BoundOps) > 1 || r.MoreOwners {
-			return StateConflict, WhySharedJob
-		}
-		return j.deriveBound(r)
-	default:
-		return StateConflict, WhyTwoJobs
+func is(s State, why string, on ...uint64) finding {
+	f := finding{state: s, why: why}
+	copy(f.on[:], on)
+	return f
+}
+
+// derive names the state that the facts give. It is total: any set of facts has
+// a state. First match wins.
+func (j *Job) derive() finding {
+	if a := j.Archived; a != nil {
+		return is(a.Data.State, a.Data.Reason, a.Seq)
 	}
+	last := j.settlement()
+	if h := j.Held(); h != nil && last == nil {
+		return is(StateNeedsReview, h.Reason, h.Seq)
+	}
+	f := j.deriveSaid()
+	if last == nil || last.State == f.state || f.state == StateConflict {
+		return f
+	}
+	if a := j.ack(); a != nil && a.G == last.G {
+		return f // a person knows that the announcement is wrong
+	}
+	if f.state == StateReversed || f.why == WhyBoundAfterClose {
+		return finding{state: StateReversed, why: f.why, on: f.on}
+	}
+	return is(StateReversed, WhyChangedAfterAnnounce, last.Seq, f.on[0], f.on[1], f.on[2])
+}
+
+// ack returns a person's newest word about an announcement, nil if there is none.
+func (j *Job) ack() *Ack {
+	if n := len(j.Acks); n > 0 {
+		return &j.Acks[n-1]
+	}
+	return nil
+}
+
+// deriveSaid lets a person's word about the truth stand, until something that we
+// learn later contradicts it.
+func (j *Job) deriveSaid() finding {
+	a := j.ack()
+	if a == nil || a.State == "" {
+		return j.deriveFacts()
+	}
+	if n := len(j.Bound); n > 1 && j.Bound[n-1].Seq > a.Seq && j.Own() == nil {
+		return j.deriveFacts()
+	}
+	r := j.Remote()
+	if r == nil {
+		return is(a.State, WhyAcknowledged, a.Seq)
+	}
+	run := r.newest()
+	if j.Prepared.Contract.Status {
+		run = r.judged()
+	}
+	ends, _ := j.ends(run)
+	for i := range ends {
+		if c := &ends[i]; c.First.Seq > a.Seq && c.State.settles() != a.State {
+			return is(StateNeedsReview, WhyContradictoryReads, a.Seq, c.First.Seq)
+		}
+	}
+	return is(a.State, WhyAcknowledged, a.Seq)
+}
+
+// ends are the terminal states that count as confirmed, and why they do: those
+// that we read ourselves, or the claims where the provider offers no read.
+func (j *Job) ends(run *Run) ([]Claim, string) {
+	if len(run.Confirms) == 0 && !j.Prepared.Contract.Status {
+		return run.Claims, WhyWebhookOnly
+	}
+	return run.Confirms, WhyConfirmed
+}
+
+// settles is the state that an operation ends in when its job ends in s.
+func (s RemoteState) settles() State {
+	switch s {
+	case RemoteSucceeded:
+		return StateSucceeded
+	case RemoteFailed:
+		return StateFailed
+	case RemoteCancelled:
+		return StateCancelled
+	default:
+		return ""
+	}
+}
+
+func (j *Job) deriveFacts() finding {
+	b := j.Own()
+	if b == nil {
+		if n := len(j.Bound); n > 1 {
+			if j.Closed.Seq > j.Bound[n-1].Seq {
+				return is(StateClosed, WhyClosed, j.Closed.Seq)
+			}
+			return is(StateConflict, WhyTwoJobs, j.Bound[0].Seq, j.Bound[n-1].Seq, j.Pick.Seq)
+		}
+		return j.deriveUnbound()
+	}
+	r := j.remote(b.Remote.Key)
+	if r == nil {
+		return is(StateAccepted, WhyBound, b.Seq)
+	}
+	if (len(r.BoundOps) > 1 || r.MoreOwners) && !j.Pick.Set() {
+		if j.Closed.Set() {
+			return is(StateClosed, WhyClosed, j.Closed.Seq) // the job is another operation's
+		}
+		return is(StateConflict, WhySharedJob, b.Seq)
+	}
+	if !j.Prepared.Set() {
+		return is(StateNeedsReview, WhyNoIntent, b.Seq)
+	}
+	return j.deriveBound(b, r)
 }
 
 // outcome is the effective answer to an attempt: the strongest one counts,
@@ -106,6 +165,8 @@ func (j *Job) creation() creation {
 		a := &j.Attempts[i]
 		c.newest = a
 		switch o := a.outcome(); {
+		case o == rejected && a.Rejected.Class == WhyTokenMismatch && a.N <= j.Covers:
+			// A person said that the token made no job.
 		case o == rejected && c.rejected == nil:
 			c.rejected = a
 		case (o == inFlight || o == ambiguous) && a.N > j.Covers && c.dirty == nil:
@@ -115,203 +176,220 @@ func (j *Job) creation() creation {
 	return c
 }
 
-func (j *Job) deriveUnbound() (State, string) {
+func (j *Job) deriveUnbound() finding {
 	if !j.Prepared.Set() {
-		return StateNeedsReview, WhyNoIntent
+		return is(StateNeedsReview, WhyNoIntent, j.OpSeq)
+	}
+	if j.Closed.Set() {
+		return is(StateClosed, WhyClosed, j.Closed.Seq)
+	}
+	if q := j.review(WhyRequestChanged); q != nil {
+		return is(StateNeedsReview, WhyRequestChanged, q.Seq)
 	}
 	c := j.creation()
-	if j.hasReview(WhyRequestChanged + ":1") {
-		return StateNeedsReview, WhyRequestChanged
-	}
 	if c.rejected != nil && c.rejected.Rejected.Class == WhyTokenMismatch {
-		return StateNeedsReview, WhyTokenMismatch
+		return is(StateNeedsReview, WhyTokenMismatch, c.rejected.Ended.Seq)
 	}
 	if c.rejected != nil && (c.dirty == nil || j.Prepared.Contract.RejectAuthoritative) {
-		return StateRejected, WhyRejected
+		return is(StateRejected, WhyRejected, c.rejected.Ended.Seq)
 	}
 	if c.dirty == nil {
-		switch {
-		case j.fired(ClockStartBy, 1).Set():
-			return StateWithdrawn, WhyStartByPassed
-		case c.newest != nil && c.newest.N >= AttemptsMax:
-			return StateNeedsReview, WhyAttemptsExhausted
-		default:
-			return StatePrepared, WhyNotSent
-		}
+		return j.deriveClean(&c)
 	}
-	switch {
-	case j.fired(ClockRecon, c.dirty.N).Set():
-		return StateNeedsReview, WhyCreateUnresolved
-	case j.fired(ClockCreate, c.dirty.N).Set():
-		return StateReconciling, WhyCreateWindowClosed
-	case c.newest.outcome() == inFlight:
-		return StateSubmitted, WhyInFlight
-	default:
-		return StateCreateUnknown, WhyUnproven
+	if m := j.reconOver(&c); m.Set() {
+		return is(StateNeedsReview, WhyCreateUnresolved, c.dirty.Seq, c.dirty.Ended.Seq, m.Seq)
 	}
+	if m := j.over(ClockCreate, j.createSpan(&c)); m.Set() {
+		return is(StateReconciling, WhyCreateWindowClosed, c.dirty.Seq, c.dirty.Ended.Seq, m.Seq)
+	}
+	if c.newest.outcome() == inFlight {
+		return is(StateSubmitted, WhyInFlight, c.newest.Seq)
+	}
+	return is(StateCreateUnknown, WhyUnproven, c.dirty.Seq, c.dirty.Ended.Seq)
 }
 
-func (j *Job) deriveBound(r *Remote) (State, string) {
+// deriveClean is of an operation of which it is proven that nothing happened.
+func (j *Job) deriveClean(c *creation) finding {
+	proof := j.Prepared.Seq
+	if c.newest != nil {
+		proof = c.newest.Ended.Seq
+		if j.Covers >= c.newest.N {
+			proof = max(proof, j.Absent.Seq)
+		}
+	}
+	if j.Cancel.Set() {
+		return is(StateWithdrawn, WhyCancelledUnsent, proof, j.Cancel.Seq)
+	}
+	if by := j.Prepared.Deadlines.StartBy; !by.IsZero() {
+		if m := j.over(ClockStartBy, span{due: by}); m.Set() {
+			return is(StateWithdrawn, WhyStartByPassed, proof, m.Seq)
+		}
+	}
+	if c.newest != nil && c.newest.N >= AttemptsMax {
+		return is(StateNeedsReview, WhyAttemptsExhausted, proof)
+	}
+	return is(StatePrepared, WhyNotSent, proof)
+}
+
+func (j *Job) deriveBound(b *Binding, r *Remote) finding {
 	run := r.newest()
-	confirms, why := run.Confirms, WhyConfirmed
-	if !j.Prepared.Contract.Status && len(confirms) == 0 {
-		confirms, why = run.Claims, WhyWebhookOnly
+	if j.Prepared.Contract.Status && j.settlement() != nil {
+		run = r.judged()
 	}
-	if len(confirms) > 1 {
-		return StateNeedsReview, WhyContradictoryReads
+	if j.Closed.Set() {
+		return j.deriveClosed(b, run)
 	}
-	if len(confirms) == 1 {
-		switch confirms[0].State {
-		case RemoteFailed:
-			return StateFailed, why
-		case RemoteCancelled:
-			return StateCancelled, why
-		default:
-			return j.deriveSucceeded(why)
-		}
+	list, why := j.ends(run)
+	if len(list) > 1 {
+		return is(StateNeedsReview, WhyContradictoryReads, list[0].First.Seq, list[1].First.Seq)
 	}
-	if len(run.Claims) > 0 {
-		passed := j.confirmPassed(r.lastClaim())
-		switch {
-		case !passed && len(run.Claims) > 1:
-			return StateConfirming, WhyContested
-		case !passed:
-			return StateConfirming, WhyClaim
-		case run.Alive.Seq < r.lastClaim().Seq && len(run.Claims) > 1:
-			return StateNeedsReview, WhyContested
-		case run.Alive.Seq < r.lastClaim().Seq:
-			return StateNeedsReview, WhyClaimUnconfirmed
-		}
-		// A later read found the job alive: the claim is contradicted.
+	if len(list) == 1 {
+		return j.deriveConfirmed(b, r, &list[0], why)
+	}
+	if f := j.deriveClaimed(b, run); f.state != "" {
+		return f
 	}
 	if r.gone() && j.confirmPassed(r.Gone) {
-		return StateNeedsReview, WhyJobGone
+		_, m := j.lastFired(ClockConfirm)
+		return is(StateNeedsReview, WhyJobGone, r.Gone.Seq, m.Seq)
 	}
-	if j.fired(ClockResult, 1).Set() {
-		return StateResultTimedOut, WhyResultDeadline
+	if f := j.deriveCancelling(b); f.state != "" {
+		return f
 	}
-	if len(run.Seen) > 0 || run.Alive.Set() {
-		return StateObserving, WhyAlive
+	if m := j.over(ClockResult, j.resultSpan(b)); m.Set() {
+		return is(StateResultTimedOut, WhyResultDeadline, b.Seq, m.Seq)
 	}
-	return StateAccepted, WhyBound
+	if n := len(run.Seen); n > 0 {
+		return is(StateObserving, WhyAlive, b.Seq, run.Seen[n-1].First.Seq, run.Alive.Seq)
+	}
+	return is(StateAccepted, WhyBound, b.Seq)
 }
 
-func (j *Job) deriveSucceeded(why string) (State, string) {
+// deriveClosed is of an operation that a person ended. What is learned later is
+// told, never adopted.
+func (j *Job) deriveClosed(b *Binding, run *Run) finding {
+	ends, _ := j.ends(run)
+	for i := range ends {
+		if c := &ends[i]; c.First.Seq > j.Closed.Seq {
+			return is(StateReversed, WhyAfterClose, j.Closed.Seq, c.First.Seq)
+		}
+	}
+	if b.Seq > j.Closed.Seq {
+		return is(StateNeedsReview, WhyBoundAfterClose, j.Closed.Seq, b.Seq)
+	}
+	return is(StateClosed, WhyClosed, j.Closed.Seq)
+}
+
+func (j *Job) deriveConfirmed(b *Binding, r *Remote, c *Claim, why string) finding {
+	if j.Prepared.Contract.ReviewLate && j.settlement() == nil {
+		if m := j.late(b, c); m.Set() {
+			return is(StateNeedsReview, WhyLate, m.Seq, c.First.Seq)
+		}
+	}
+	switch c.State {
+	case RemoteFailed:
+		return is(StateFailed, why, b.Seq, c.First.Seq)
+	case RemoteCancelled:
+		return is(StateCancelled, why, b.Seq, c.First.Seq)
+	default:
+		return j.deriveSucceeded(b, r, c, why)
+	}
+}
+
+// late returns the end of the result clock if the outcome came after it.
+func (j *Job) late(b *Binding, c *Claim) Mark {
+	if m := j.over(ClockResult, j.resultSpan(b)); m.Set() && m.Seq < c.First.Seq {
+		return m
+	}
+	return Mark{}
+}
+
+func (j *Job) deriveSucceeded(b *Binding, r *Remote, c *Claim, why string) finding {
 	if !j.Prepared.Contract.Result {
-		return StateSucceeded, why
+		return is(StateSucceeded, why, b.Seq, c.First.Seq)
 	}
 	for i := len(j.Results) - 1; i >= 0; i-- {
-		if j.Results[i].Stored != nil {
-			return StateSucceeded, why
+		if x := &j.Results[i]; x.Stored != nil {
+			return is(StateSucceeded, why, b.Seq, c.First.Seq, x.StoredAt.Seq)
 		}
+	}
+	if j.Waiver.Set() {
+		return is(StateSucceeded, WhyWaived, b.Seq, c.First.Seq, j.Waiver.Seq)
 	}
 	if n := len(j.Results); n > 0 {
-		switch r := &j.Results[n-1]; {
-		case r.Invalid != "":
-			return StateResultInvalid, WhyResultInvalid
-		case r.Unavailable != "":
-			return StateResultUnavail, WhyResultUnavailable
+		switch x := &j.Results[n-1]; {
+		case x.Invalid != "":
+			return is(StateResultInvalid, WhyResultInvalid, c.First.Seq, x.EndedAt.Seq)
+		case x.Unavailable != "":
+			return is(StateResultUnavail, WhyResultUnavailable, c.First.Seq, x.EndedAt.Seq)
 		}
 	}
-	if j.fired(ClockCollect, 1).Set() {
-		return StateResultUnavail, WhyResultUnavailable
+	if m := j.over(ClockCollect, j.collectSpan(j.collecting(r).from)); m.Set() {
+		return is(StateResultUnavail, WhyResultUnavailable, c.First.Seq, m.Seq)
 	}
-	return StateResultCollecting, WhyResultPending
+	return is(StateResultCollecting, WhyResultPending, b.Seq, c.First.Seq)
 }
 
-// confirmPassed reports whether the confirm clock ran out on the latest claim,
-// or on the latest "gone". News after the last firing arms the clock anew. The
-// two are asked about apart: a "gone" must not revive a claim that a read has
-// contradicted, since no clock would then run on it.
-func (j *Job) confirmPassed(news Mark) bool {
-	_, fired := j.lastFired(ClockConfirm)
-	return fired.Set() && fired.Seq > news.Seq
+// deriveClaimed is of a job that webhooks call terminal and no read does. A read
+// that found it alive later contradicts them: once the confirm clock ran out, or
+// at once when it is to be cancelled, since a false claim must not keep a
+// cancellation from being sent.
+func (j *Job) deriveClaimed(b *Binding, run *Run) finding {
+	if len(run.Claims) == 0 {
+		return finding{}
+	}
+	last, news := run.lastClaim(), run.lastNews()
+	contradicted := run.Alive.Seq > last.Seq
+	passed := j.confirmPassed(news)
+	contested := len(run.Claims) > 1
+	switch {
+	case contradicted && (passed || j.wantsCancel(b.Remote.Key)):
+		return finding{}
+	case !passed && contested:
+		return is(StateConfirming, WhyContested, run.Claims[0].First.Seq, run.Claims[1].First.Seq)
+	case !passed:
+		return is(StateConfirming, WhyClaim, news.Seq)
+	case contradicted:
+		return finding{}
+	}
+	_, m := j.lastFired(ClockConfirm)
+	if contested {
+		return is(StateNeedsReview, WhyContested, run.Claims[0].First.Seq, run.Claims[1].First.Seq, m.Seq)
+	}
+	return is(StateNeedsReview, WhyClaimUnconfirmed, news.Seq, m.Seq)
 }
 
-// due is one running clock.
-type due struct {
-	name Clock
-	gen  int
-	at   time.Time
+func (j *Job) deriveCancelling(b *Binding) finding {
+	if !j.wantsCancel(b.Remote.Key) {
+		return finding{}
+	}
+	s := j.cancelling(b.Remote.Key)
+	if s.first == nil {
+		return is(StateCancelRequested, WhyCancelPending, b.Seq, j.Cancel.Seq)
+	}
+	if m := j.over(ClockCancel, j.span(ClockCancel, s.first.Mark, j.limits().Cancel)); m.Set() {
+		return is(StateUnconfirmed, WhyCancelDeadline, j.Cancel.Seq, s.newest.Seq, m.Seq)
+	}
+	if s.reached == nil {
+		return is(StateCancelRequested, WhyCancelPending, j.Cancel.Seq, s.newest.Ended.Seq)
+	}
+	return is(StateCancelling, WhyCancelSent, j.Cancel.Seq, s.reached.Seq, s.reached.Ended.Seq)
 }
 
-// clocks returns the clocks that run in the present state, at most three. None
-// runs once an outcome stands or a person is asked.
-func (j *Job) clocks() []due {
-	var out []due
-	if j.State.Settled() || j.State.Suspended() {
-		return out
-	}
-	run := func(name Clock, gen int, start time.Time, d Duration) {
-		if !start.IsZero() && d > 0 && !j.fired(name, gen).Set() {
-			out = append(out, due{name, gen, start.Add(d.Std())})
-		}
-	}
-	// A clock that nobody set would never run out, and nobody would be asked.
-	limits := DefaultDeadlines(j.Prepared.Contract).Overlay(j.Prepared.Deadlines)
-	if len(j.Bound) == 0 {
-		c := j.creation()
-		if c.dirty != nil {
-			began := c.dirty.Mark
-			if !began.Set() {
-				began = c.dirty.Ended // an answer without a decision; the fence forbids it
-			}
-			run(ClockCreate, c.dirty.N, began.At, limits.Create)
-			run(ClockRecon, c.dirty.N, j.createClosed(c), limits.Recon)
-		} else if c.rejected == nil && !limits.StartBy.IsZero() && !j.fired(ClockStartBy, 1).Set() {
-			out = append(out, due{ClockStartBy, 1, limits.StartBy})
-		}
-		return out
-	}
-	r := j.Remote()
-	if r == nil {
-		return out
-	}
-	switch j.State {
-	case StateAccepted, StateObserving:
-		run(ClockResult, 1, j.Bound[0].At, limits.Result)
-		if r.gone() && !j.confirmPassed(r.Gone) {
-			run(ClockConfirm, j.nextGen(ClockConfirm), r.Gone.At, limits.Confirm)
-		}
-	case StateConfirming:
-		run(ClockConfirm, j.nextGen(ClockConfirm), j.claimArmed(r), limits.Confirm)
-	case StateResultCollecting:
-		run(ClockCollect, 1, j.confirmedAt(r).At, limits.Collect)
-	}
-	return out
+// collection is the present generation of collecting a result.
+type collection struct {
+	g    int
+	from Mark    // what started it: the confirmed success, or a person
+	last *Result // what is known of it, nil: nothing yet
 }
 
-// createClosed is when no further create may be sent: the create clock ran out,
-// or the provider offers no means to repeat one safely. Zero: still open.
-func (j *Job) createClosed(c creation) time.Time {
-	if m := j.fired(ClockCreate, c.dirty.N); m.Set() {
-		return m.At
+func (j *Job) collecting(r *Remote) collection {
+	c := collection{g: 1, from: j.confirmedAt(r)}
+	if n := len(j.Results); n > 0 {
+		c.last = &j.Results[n-1]
+		c.g, c.from = c.last.G, latest(c.from, c.last.Asked)
 	}
-	k := j.Prepared.Contract
-	if !k.Idempotent && !k.Lookup && c.newest.outcome() != inFlight {
-		return c.newest.Ended.At
-	}
-	return time.Time{}
-}
-
-func (j *Job) nextGen(name Clock) int {
-	gen, _ := j.lastFired(name)
-	return gen + 1
-}
-
-// claimArmed is when the first claim that the confirm clock has not yet run out
-// on was made.
-func (j *Job) claimArmed(r *Remote) time.Time {
-	_, fired := j.lastFired(ClockConfirm)
-	var m Mark
-	for _, c := range r.newest().Claims {
-		if !fired.Set() {
-			m = earliest(m, c.First)
-		} else if c.Last.Seq > fired.Seq {
-			m = earliest(m, c.Last)
-		}
-	}
-	return m.At
+	return c
 }
 
 // confirmedAt is where the terminal state was confirmed, by the rule of the
@@ -327,10 +405,10 @@ func (j *Job) confirmedAt(r *Remote) Mark {
 // more than one.
 func (j *Job) terminal(r *Remote) *Claim {
 	run := r.newest()
-	list := run.Confirms
-	if len(list) == 0 && !j.Prepared.Contract.Status {
-		list = run.Claims
+	if j.Prepared.Contract.Status && j.settlement() != nil {
+		run = r.judged()
 	}
+	list, _ := j.ends(run)
 	if len(list) != 1 {
 		return nil
 	}

@@ -18,11 +18,12 @@ type EffectDue struct {
 
 // Owed returns the effects that the newest settlement owes, in order of their
 // names in the intent. It owes nothing while the outcome is in review, and
-// nothing before the public copy of the settlement stands. A claim without a
+// nothing before the public copy of the settlement stands, nothing when a person
+// has since called that settlement wrong. A claim without a
 // recorded end blocks until its lease is over: whoever holds it may still act.
 func (j *Job) Owed() []EffectDue {
-	s := j.settlement()
-	if s == nil || !s.Public.Set() || s.Settled == nil || !j.State.Settled() {
+	s := j.Announced()
+	if s == nil || !s.Public.Set() || s.Settled == nil || !j.State.Settled() || j.Held() != nil {
 		return nil
 	}
 	var due []EffectDue

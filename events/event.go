@@ -40,6 +40,9 @@ type Event struct {
 	Cause string
 	// Trace is a W3C traceparent, the same for every call of an operation.
 	Trace string
+	// Critical: whoever does not know the type must not act on the operation.
+	// Set by later versions of this code; kept here so that it is obeyed.
+	Critical bool
 	// Data is the payload; its type is the event's type.
 	Data Data
 }
@@ -75,6 +78,7 @@ type wire struct {
 	Claim           string          `json:"claim,omitempty"`
 	Cause           string          `json:"cause,omitempty"`
 	TraceParent     string          `json:"traceparent,omitempty"`
+	Critical        bool            `json:"critical,omitempty"`
 	Data            json.RawMessage `json:"data"`
 }
 
@@ -106,6 +110,19 @@ var newData = map[Type]func() Data{
 	TypeEffectAttempted: func() Data { return new(EffectAttempted) },
 	TypeEffectDone:      func() Data { return new(EffectDone) },
 	TypeEffectDead:      func() Data { return new(EffectDead) },
+	TypeCancelRequested: func() Data { return new(CancelRequested) },
+	TypeCancelStarted:   func() Data { return new(CancelStarted) },
+	TypeCancelAcked:     func() Data { return new(CancelAcknowledged) },
+	TypeCancelRefused:   func() Data { return new(CancelRefused) },
+	TypeCancelAmbiguous: func() Data { return new(CancelAmbiguous) },
+	TypeCancelNotSent:   func() Data { return new(CancelNotSent) },
+	TypeCollectStarted:  func() Data { return new(CollectStarted) },
+	TypeReviewResolved:  func() Data { return new(ReviewResolved) },
+	TypeNote:            func() Data { return new(Note) },
+	TypeArchived:        func() Data { return new(Archived) },
+	TypeOrphanExpired:   func() Data { return new(OrphanExpired) },
+	TypeHeld:            func() Data { return new(Held) },
+	TypeReleased:        func() Data { return new(Released) },
 	TypeIntentRefused:   func() Data { return new(IntentRefused) },
 	TypeUnreadable:      func() Data { return new(WebhookUnreadable) },
 	TypeParked:          func() Data { return new(EventParked) },
@@ -133,6 +150,7 @@ func Encode(e Event) ([]byte, error) {
 		Claim:           e.Claim,
 		Cause:           e.Cause,
 		TraceParent:     e.Trace,
+		Critical:        e.Critical,
 		Data:            data,
 	})
 	if err != nil {
@@ -159,7 +177,7 @@ func Decode(b []byte) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("%w: %w", ErrInvalidEvent, err)
 	}
-	e := Event{ID: w.ID, Subject: s, Time: w.Time.UTC(), Actor: w.Actor, Claim: w.Claim, Cause: w.Cause, Trace: w.TraceParent}
+	e := Event{ID: w.ID, Subject: s, Time: w.Time.UTC(), Actor: w.Actor, Claim: w.Claim, Cause: w.Cause, Trace: w.TraceParent, Critical: w.Critical}
 	if w.SpecVersion != "1.0" {
 		return e, fmt.Errorf("%w: specversion %.20q", ErrUnknownType, w.SpecVersion)
 	}
@@ -266,33 +284,22 @@ func (e Event) validate() error {
 // belongs checks that the payload is about what the subject names: the fold
 // files by the one and reads the other.
 func (e Event) belongs() error {
-	var ref RemoteRef
 	switch d := e.Data.(type) {
 	case *Prepared:
 		if d.Intent.Provider != e.Subject.Provider || string(d.Intent.OperationID) != e.Subject.Key {
 			return errors.New("the intent names another operation")
 		}
-		return nil
 	case *Settled:
 		if e.Subject.Kind == SubjectSettled && d.G != e.Subject.G {
 			return fmt.Errorf("settlement is %d", d.G)
 		}
-		return nil
-	case *Accepted:
-		ref = d.Remote
-	case *ReconFound:
-		ref = d.Remote
-	case *Observed:
-		ref = d.Remote
-	case *Unrecognised:
-		ref = d.Remote
-	case *Gone:
-		ref = d.Remote
-	case *PollDeferred:
-		ref = d.Remote
-	case *PollAudit:
-		ref = d.Remote
-	default:
+	case *Held:
+		return e.ofAccount(d.Account)
+	case *Released:
+		return e.ofAccount(d.Account)
+	}
+	ref := refOf(e.Data)
+	if ref == nil {
 		return nil
 	}
 	if ref.Key != MakeJobKey(e.Subject.Provider, ref.Account, ref.ID) {
@@ -304,13 +311,50 @@ func (e Event) belongs() error {
 	return nil
 }
 
+func (e Event) ofAccount(account string) error {
+	if AccountSubject(e.Subject.Provider, account) != e.Subject {
+		return errors.New("the subject is not the account's")
+	}
+	return nil
+}
+
+// refOf returns the remote job that a payload is about, nil if it is about none.
+func refOf(d Data) *RemoteRef {
+	switch d := d.(type) {
+	case *Accepted:
+		return &d.Remote
+	case *ReconFound:
+		return &d.Remote
+	case *Observed:
+		return &d.Remote
+	case *Unrecognised:
+		return &d.Remote
+	case *Gone:
+		return &d.Remote
+	case *PollDeferred:
+		return &d.Remote
+	case *PollAudit:
+		return &d.Remote
+	case *OrphanExpired:
+		return &d.Remote
+	case *CancelStarted:
+		return &d.Remote
+	case *ReviewResolved:
+		return d.Remote
+	default:
+		return nil
+	}
+}
+
 // kindOf says on which kind of subject a type stands.
 func kindOf(t Type) SubjectKind {
 	switch t {
 	case TypeGenesis:
 		return SubjectLedger
-	case TypeObserved, TypeUnrecognised, TypeGone, TypePollDeferred, TypePollAudit:
+	case TypeObserved, TypeUnrecognised, TypeGone, TypePollDeferred, TypePollAudit, TypeOrphanExpired:
 		return SubjectJob
+	case TypeHeld, TypeReleased:
+		return SubjectAccount
 	case TypeIntentRefused, TypeUnreadable, TypeParked:
 		return SubjectInbox
 	default:

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -75,6 +76,17 @@ func TestStateDependsOnTheSetOfObservations(t *testing.T) {
 		extend(0)
 	}
 	t.Logf("%d permutations of up to %d of %d observations, under 4 contracts", permutations, longest, len(all))
+}
+
+func describe(d Data) string {
+	switch d := d.(type) {
+	case *Observed:
+		return fmt.Sprintf("%s %s", d.Reading.Source, d.Reading.State)
+	case *DeadlinePassed:
+		return fmt.Sprintf("%s passed", d.Name)
+	default:
+		return string(d.Type())
+	}
 }
 
 // twins are events that say nearly the same: the joins must choose between them

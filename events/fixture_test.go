@@ -100,21 +100,11 @@ type (
 // at addresses a payload: a remote job's evidence on its subject, all else on
 // the operation's.
 func at(op OperationID, d Data) Subject {
-	if kindOf(d.Type()) == SubjectJob {
-		for _, r := range []any{d} {
-			switch d := r.(type) {
-			case *Observed:
-				return JobSubject(testProvider, d.Remote.Key)
-			case *Gone:
-				return JobSubject(testProvider, d.Remote.Key)
-			case *Unrecognised:
-				return JobSubject(testProvider, d.Remote.Key)
-			case *PollDeferred:
-				return JobSubject(testProvider, d.Remote.Key)
-			case *PollAudit:
-				return JobSubject(testProvider, d.Remote.Key)
-			}
-		}
+	switch kindOf(d.Type()) {
+	case SubjectJob:
+		return JobSubject(testProvider, refOf(d).Key)
+	case SubjectAccount:
+		return AccountSubject(testProvider, DefaultAccount)
 	}
 	return OperationSubject(testProvider, op)
 }
@@ -126,10 +116,12 @@ type stage struct {
 	seq  uint64
 	now  time.Time
 	log  []Recorded
+	late []Recorded                // stored, and not folded yet
+	read map[OperationID]time.Time // when the operation was last asked about
 }
 
 func newStage(t testing.TB) *stage {
-	return &stage{t: t, view: NewMemoir(), now: testStart}
+	return &stage{t: t, view: NewMemoir(), now: testStart, read: map[OperationID]time.Time{}}
 }
 
 func (s *stage) job(op OperationID) *Job {
@@ -155,7 +147,29 @@ func (s *stage) record(op OperationID, what any) Recorded {
 		}
 		subject = SettledSubject(testProvider, op, int(w))
 	case *AttemptStarted:
-		d = &AttemptStarted{N: w.N, SendBy: s.now.Add(10 * time.Second), LeaseUntil: s.now.Add(45 * time.Second)}
+		c := *w
+		c.SendBy, c.LeaseUntil = s.now.Add(10*time.Second), s.now.Add(45*time.Second)
+		if a := s.job(op).createAction(Policy{}.WithDefaults()); c.Window == 0 && a.N == c.N {
+			c.Window = a.Window
+		}
+		d = &c
+	case *CancelStarted:
+		c := *w
+		c.SendBy, c.LeaseUntil = s.now.Add(10*time.Second), s.now.Add(45*time.Second)
+		d = &c
+	case *CollectStarted:
+		c := *w
+		c.SendBy, c.LeaseUntil = s.now.Add(10*time.Second), s.now.Add(45*time.Second)
+		d = &c
+	case *DeadlinePassed:
+		c := *w
+		c.Due = s.now
+		for _, x := range s.job(op).clocks() {
+			if x.name == c.Name {
+				c.Due = x.at
+			}
+		}
+		d = &c
 	case *EffectClaimed:
 		c := *w
 		c.Key, c.SendBy, c.LeaseUntil = EffectKey(op, w.Name, w.G), s.now.Add(10*time.Second), s.now.Add(45*time.Second)
@@ -184,6 +198,11 @@ func (s *stage) add(op OperationID, what any) Verdict {
 		s.t.Fatalf("step %d does not decode: %v", rec.Seq, err)
 	}
 	s.log = append(s.log, rec)
+	return s.fold(rec)
+}
+
+func (s *stage) fold(rec Recorded) Verdict {
+	s.t.Helper()
 	_, v, err := Apply(s.view, rec)
 	if err != nil {
 		s.t.Fatalf("step %d does not fold: %v", rec.Seq, err)

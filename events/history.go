@@ -24,13 +24,14 @@ type Entry struct {
 
 // Memoir is a View in memory, for folding a few subjects apart from the bucket.
 type Memoir struct {
-	jobs    map[OperationID]*Job
-	remotes map[JobKey]*Remote
+	jobs     map[OperationID]*Job
+	remotes  map[JobKey]*Remote
+	accounts map[string]*Account
 }
 
 // NewMemoir returns an empty view.
 func NewMemoir() *Memoir {
-	return &Memoir{jobs: map[OperationID]*Job{}, remotes: map[JobKey]*Remote{}}
+	return &Memoir{jobs: map[OperationID]*Job{}, remotes: map[JobKey]*Remote{}, accounts: map[string]*Account{}}
 }
 
 // Job implements View.
@@ -51,6 +52,16 @@ func (m *Memoir) Remote(p Provider, key JobKey) (*Remote, error) {
 		m.remotes[key] = r
 	}
 	return r, nil
+}
+
+// Account implements View.
+func (m *Memoir) Account(p Provider, key string) (*Account, error) {
+	a := m.accounts[key]
+	if a == nil {
+		a = NewAccount(p, key)
+		m.accounts[key] = a
+	}
+	return a, nil
 }
 
 // HistoryLimit bounds the events of one operation that are read for its history.

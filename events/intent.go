@@ -183,7 +183,7 @@ func (in *Intent) deadlines(raw json.RawMessage) *FieldError {
 		return e
 	}
 	d := &in.Deadlines
-	clocks := map[string]*Duration{"create": &d.Create, "recon": &d.Recon, "result": &d.Result, "confirm": &d.Confirm, "collect": &d.Collect}
+	clocks := map[string]*Duration{"create": &d.Create, "recon": &d.Recon, "result": &d.Result, "cancel": &d.Cancel, "confirm": &d.Confirm, "collect": &d.Collect}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		at := "deadlines." + name
 		if name == "start_by" {
@@ -198,7 +198,7 @@ func (in *Intent) deadlines(raw json.RawMessage) *FieldError {
 		}
 		dst, ok := clocks[name]
 		if !ok {
-			return &FieldError{Field: at, Reason: "unknown clock; known are start_by, create, recon, result, confirm, collect"}
+			return &FieldError{Field: at, Reason: "unknown clock; known are start_by, create, recon, result, cancel, confirm, collect"}
 		}
 		if e := decodeField(at, fields[name], dst, "a duration such as \"90s\", \"15m\" or \"24h\""); e != nil {
 			return e

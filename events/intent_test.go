@@ -83,7 +83,7 @@ func TestParseIntentRefuses(t *testing.T) {
 		{`{"labels":{"a":"` + strings.Repeat("x", 129) + `"},"input":{}}`, "labels", "keys are 1 to 128 bytes, values at most 128"},
 		{`{"deadlines":[],"input":{}}`, "deadlines", "want an object"},
 		{`{"deadlines":null,"input":{}}`, "deadlines", null + "an object"},
-		{`{"deadlines":{"Create":"1m"},"input":{}}`, "deadlines.Create", "unknown clock; known are start_by, create, recon, result, confirm, collect"},
+		{`{"deadlines":{"Create":"1m"},"input":{}}`, "deadlines.Create", "unknown clock; known are start_by, create, recon, result, cancel, confirm, collect"},
 		{`{"deadlines":{"create":60},"input":{}}`, "deadlines.create", `want a duration such as "90s", "15m" or "24h"`},
 		{`{"deadlines":{"create":null},"input":{}}`, "deadlines.create", null + `a duration such as "90s", "15m" or "24h"`},
 		{`{"deadlines":{"create":"0s"},"input":{}}`, "deadlines.create", "is 0s, want 1s to 8760h"},

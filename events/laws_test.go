@@ -23,6 +23,7 @@ func unguarded(recs []Recorded) (*Job, []Remote) {
 	}
 	for _, rec := range recs {
 		m := Mark{Seq: rec.Seq, At: rec.Event.Time}
+		j.UpdatedAt = laterTime(j.UpdatedAt, m.At)
 		if rec.Event.Subject.Kind == SubjectJob {
 			r := remote(RemoteRef{Key: rec.Event.Subject.Job()})
 			r.join(rec.Event.Data, m)
@@ -33,7 +34,7 @@ func unguarded(recs []Recorded) (*Job, []Remote) {
 			r.Ref, r.First = *ref, earliest(r.First, m)
 			r.bind(testOp)
 		}
-		j.join(rec.Event, m)
+		j.join(&rec.Event, m)
 	}
 	var all []Remote
 	for _, r := range remotes {
@@ -43,7 +44,7 @@ func unguarded(recs []Recorded) (*Job, []Remote) {
 		}
 	}
 	slices.SortFunc(all, func(a, b Remote) int { return slices.Compare([]byte(a.Ref.Key), []byte(b.Ref.Key)) })
-	j.touch(0)
+	j.touch(Mark{})
 	return j, all
 }
 
@@ -102,7 +103,7 @@ func evidence() *rapid.Generator[Data] {
 
 // history is an intent, attempts and drawn evidence, numbered in stream order.
 func history(t *rapid.T) []Recorded {
-	s := &stage{view: NewMemoir(), now: testStart}
+	s := &stage{view: NewMemoir(), now: testStart, read: map[OperationID]time.Time{}}
 	recs := []Recorded{s.record(testOp, prepare(testOp, rapid.SampledFrom(testContracts).Draw(t, "contract")))}
 	for n := range rapid.IntRange(0, 3).Draw(t, "attempts") {
 		recs = append(recs, s.record(testOp, start(n+1)))
@@ -147,7 +148,7 @@ func TestApplyAgreesWithTheJoins(t *testing.T) {
 		}
 		want, _ := unguarded(recs)
 		got, _ := m.Job(testProvider, testOp)
-		applied := cmpopts.IgnoreFields(Job{}, "OpSeq", "AppliedSeq")
+		applied := cmpopts.IgnoreFields(Job{}, "OpSeq", "AppliedSeq", "UpdatedAt")
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), applied, cmpopts.IgnoreFields(Remote{}, "AppliedSeq")); diff != "" {
 			t.Fatalf("job (-joined +applied):\n%s", diff)
 		}
@@ -217,7 +218,7 @@ func checkOwed(t *rapid.T, j *Job, now time.Time) {
 			t.Fatalf("%s: want settle, got %q", j.State, a.Kind)
 		}
 	case j.State.Settled():
-	case j.State.Suspended() && !j.hasReview(j.reviewID()):
+	case j.State.Suspended() && j.review(j.Why) == nil:
 		if a.Kind != ActReview && a.Kind != ActAnnounce {
 			t.Fatalf("%s: want a review, got %q", j.State, a.Kind)
 		}
@@ -244,7 +245,7 @@ func TestDeriveOnArbitraryFacts(t *testing.T) {
 		if rapid.Bool().Draw(t, "forget remotes") {
 			j.Remotes = nil
 		}
-		j.touch(0)
+		j.touch(Mark{})
 		if !slices.Contains(States(), j.State) {
 			t.Fatalf("want a known state, got %q", j.State)
 		}

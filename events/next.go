@@ -1,9 +1,6 @@
 package events
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // ActionKind is what the reconciler does next.
 type ActionKind string
@@ -11,40 +8,51 @@ type ActionKind string
 // The actions. Those marked D are decisions: appended under the fence before
 // anything leaves or anybody is told.
 const (
-	ActNone        ActionKind = ""             // nothing is owed
-	ActCreate      ActionKind = "create"       // D create.attempt_started, then the create call
-	ActExpireLease ActionKind = "expire_lease" // an attempt's worker is gone: create.ambiguous{lease_expired}
-	ActBind        ActionKind = "bind"         // recon.found: a proven callback named a job
-	ActLookup      ActionKind = "lookup"       // ask the provider whether it has a job for us
-	ActPoll        ActionKind = "poll"         // read the job's status
-	ActCollect     ActionKind = "collect"      // store the result
-	ActSettle      ActionKind = "settle"       // D op.settled
-	ActAnnounce    ActionKind = "announce"     // the public copy of a settlement
-	ActReview      ActionKind = "open_review"  // D review.opened
-	ActDeadline    ActionKind = "deadline"     // deadline.passed
+	ActNone          ActionKind = ""               // nothing is owed
+	ActCreate        ActionKind = "create"         // D create.attempt_started, then the create call
+	ActExpireLease   ActionKind = "expire_lease"   // an attempt's worker is gone: create.ambiguous{lease_expired}
+	ActBind          ActionKind = "bind"           // recon.found: a proven callback named a job
+	ActLookup        ActionKind = "lookup"         // ask the provider whether it has a job for us
+	ActPoll          ActionKind = "poll"           // read the job's status
+	ActCancel        ActionKind = "cancel"         // D cancel.attempt_started, then the cancel call
+	ActExpireCancel  ActionKind = "expire_cancel"  // a cancel's worker is gone: cancel.ambiguous{lease_expired}
+	ActCollect       ActionKind = "collect"        // store the result; D result.attempt_started before anything is fetched
+	ActExpireCollect ActionKind = "expire_collect" // a fetch's worker is gone: result.unavailable{lease_expired}, final if it can be fetched once
+	ActSettle        ActionKind = "settle"         // D op.settled
+	ActAnnounce      ActionKind = "announce"       // the public copy of a settlement
+	ActReview        ActionKind = "open_review"    // D review.opened
+	ActDeadline      ActionKind = "deadline"       // deadline.passed
 )
+
+// Changes reports whether the action makes a call that may change something at
+// the provider. A held account makes none.
+func (k ActionKind) Changes() bool { return k == ActCreate || k == ActCancel || k == ActCollect }
 
 // Action is the one next thing that an operation owes, and when.
 type Action struct {
 	Kind ActionKind
 	At   time.Time // not before; meaningless for ActNone
-	N    int       // create, collect: number of the attempt; expire_lease: the attempt that ended
+	N    int       // create, cancel, collect: number of the attempt; expire_…: the attempt that ended
 	G    int       // settle, announce: settlement; collect: result generation
+	// Window is the create window that an attempt belongs to.
+	Window int
 	// Clock, Gen and Due are of a deadline.
 	Clock Clock
 	Gen   int
 	Due   time.Time
-	// Remote is the job to bind, to poll or to collect from.
+	// Remote is the job to bind, to poll, to cancel or to collect from.
 	Remote RemoteRef
-	// Reason is of a review.
+	// Review and Reason are of a question to a person.
+	Review string
 	Reason string
 }
 
-// Memory is what a reconciler remembers about an operation and never stores:
-// losing it costs one early read.
+// Memory is what a reconciler knows beside the facts of an operation and never
+// stores with it: losing it costs one early read.
 type Memory struct {
 	Polled     time.Time // when the last status read or look-up ended; zero: not since the start
 	ReadsAfter time.Time // no read before; a pause that the provider asked for
+	Held       bool      // nothing may be sent for the account, see Account.Hold
 }
 
 // Next names the one action of a job that is due first: a pure function of the
@@ -53,62 +61,102 @@ type Memory struct {
 // deadlines that wait for reads, so an outage of ours does not decide for the
 // provider.
 func Next(j *Job, p Policy, now time.Time, m Memory) Action {
-	p = p.WithDefaults()
-	main := j.mainAction(p, now, m)
+	q := plan{j: j, p: p.WithDefaults(), now: now, m: m}
+	q.main()
 	for _, c := range j.clocks() {
 		d := Action{Kind: ActDeadline, At: c.at, Clock: c.name, Gen: c.gen, Due: c.at}
-		switch {
-		case main.Kind == ActNone:
-			main = d
-		case main.Kind == ActCreate && !d.At.After(now):
-			main = d
-		case d.At.Before(main.At):
-			main = d
+		if q.best.Kind == ActCreate && !d.At.After(now) {
+			q.best = d
 		}
+		q.offer(d)
 	}
-	return main
+	return q.best
 }
 
-func (j *Job) mainAction(p Policy, now time.Time, m Memory) Action {
-	if !j.Prepared.Set() {
-		return Action{}
+// plan collects what an operation owes and keeps what is due first; of two that
+// are due at one instant, the one that was offered first.
+type plan struct {
+	j    *Job
+	p    Policy
+	now  time.Time
+	m    Memory
+	best Action
+}
+
+func (q *plan) offer(a Action) {
+	if a.Kind == ActNone || (q.m.Held && a.Kind.Changes()) {
+		return
+	}
+	if q.best.Kind == ActNone || a.At.Before(q.best.At) {
+		q.best = a
+	}
+}
+
+// main offers everything but the clocks.
+func (q *plan) main() {
+	j := q.j
+	if j.Archived != nil || (!j.Prepared.Set() && j.Held() == nil) {
+		return
 	}
 	if b := j.unboundProof(); b != nil {
-		return Action{Kind: ActBind, At: now, Remote: b.Remote}
+		q.offer(Action{Kind: ActBind, At: q.now, Remote: b.Remote})
+		return
 	}
-	for _, s := range j.Settlements {
-		if s.Set() && !s.Public.Set() {
-			return Action{Kind: ActAnnounce, At: now, G: s.G}
+	for i := range j.Settlements {
+		if s := &j.Settlements[i]; s.Set() && s.Settled != nil && !s.Public.Set() {
+			q.offer(Action{Kind: ActAnnounce, At: q.now, G: s.G})
+			return
 		}
 	}
+	for _, reason := range j.Questions() {
+		if j.review(reason) == nil {
+			q.offer(Action{Kind: ActReview, At: q.now, Reason: reason, Review: j.ReviewID(reason)})
+			return
+		}
+	}
+	if j.Held() != nil {
+		return
+	}
+	q.foreign()
 	switch {
 	case j.State.Settled():
-		if j.settlement() == nil {
-			return Action{Kind: ActSettle, At: now, G: 1}
-		}
-		return Action{}
+		q.settled()
 	case j.State.Suspended():
-		return j.suspendedAction(p, now, m)
+		q.suspended()
+	default:
+		q.working()
 	}
+}
+
+func (q *plan) working() {
+	j := q.j
 	switch j.State {
 	case StatePrepared:
-		return j.createAction(p, now)
+		q.offer(j.createAction(q.p))
 	case StateSubmitted:
 		a := j.creation().newest
-		return Action{Kind: ActExpireLease, At: a.LeaseUntil, N: a.N}
+		q.offer(Action{Kind: ActExpireLease, At: a.LeaseUntil, N: a.N})
 	case StateCreateUnknown:
-		return j.unknownAction(p, now, m)
+		q.unknown()
 	case StateReconciling:
-		return j.lookupAction(p, m)
+		q.offer(j.lookupAction(q.p, q.m))
 	case StateResultCollecting:
-		return j.collectAction(p)
+		q.collect()
+	case StateCancelRequested, StateCancelling:
+		q.cancel()
+		if q.best.Kind != ActCancel || q.best.At.After(q.now) {
+			q.poll() // somebody waits for the cancellation, so it goes first
+		}
 	default: // accepted, observing, confirming
-		return j.pollAction(p, m)
+		q.poll()
 	}
 }
 
 // unboundProof returns a job that a proven callback named and that is not bound.
 func (j *Job) unboundProof() *Binding {
+	if len(j.Bound) >= bindingsMax {
+		return nil
+	}
 	for i := range j.Proven {
 		if !j.isBound(j.Proven[i].Remote.Key) {
 			return &j.Proven[i]
@@ -118,8 +166,8 @@ func (j *Job) unboundProof() *Binding {
 }
 
 func (j *Job) isBound(key JobKey) bool {
-	for _, b := range j.Bound {
-		if b.Remote.Key == key {
+	for i := range j.Bound {
+		if j.Bound[i].Remote.Key == key {
 			return true
 		}
 	}
@@ -128,47 +176,45 @@ func (j *Job) isBound(key JobKey) bool {
 
 // createAction sends the first attempt at once and later ones at growing
 // intervals, or when the provider said so.
-func (j *Job) createAction(p Policy, now time.Time) Action {
+func (j *Job) createAction(p Policy) Action {
 	n := len(j.Attempts)
 	if n == 0 {
-		return Action{Kind: ActCreate, At: j.Prepared.At, N: 1}
+		return Action{Kind: ActCreate, At: j.Prepared.At, N: 1, Window: 1}
 	}
 	last := &j.Attempts[n-1]
 	at := last.Ended.At.Add(step(j.Operation, n-1, p.RetryBase, p.RetryCap, p.PollJitter))
 	if last.outcome() == throttled && last.Throttled.RetryAt.After(at) {
 		at = last.Throttled.RetryAt
 	}
-	return Action{Kind: ActCreate, At: at, N: last.N + 1}
+	a := Action{Kind: ActCreate, At: at, N: last.N + 1, Window: last.N + 1}
+	if j.creation().dirty != nil {
+		a.Window = last.Window
+	}
+	return a
 }
 
-// unknownAction looks up first where the provider offers it; else, or when the
-// look-up gave no answer, sends the same token again while the contract covers
-// it; else only the clocks run.
-func (j *Job) unknownAction(p Policy, now time.Time, m Memory) Action {
-	k := j.Prepared.Contract
+// unknown looks up first where the provider offers it; else, or when the look-up
+// gave no answer, sends the same token again while the contract covers it; else
+// only the clocks run. Nothing is sent once somebody cancelled.
+func (q *plan) unknown() {
+	j := q.j
+	k := &j.Prepared.Contract
 	c := j.creation()
-	look := Action{}
 	if k.Lookup {
-		look = j.lookupAction(p, m)
+		q.offer(j.lookupAction(q.p, q.m))
 		if j.ReconFailed.Seq < c.newest.Ended.Seq {
-			return look
+			return
 		}
 	}
-	if !k.Idempotent || c.newest.N >= AttemptsMax {
-		return look
+	if !k.Idempotent || j.Cancel.Set() || c.newest.N >= AttemptsMax {
+		return
 	}
-	again := j.createAction(p, now)
-	if k.TokenRetention > 0 {
-		// Judged at the instant it would leave: after an outage of ours the time
-		// that it was due at says nothing.
-		if !laterTime(again.At, now).Before(j.retentionEnd()) {
-			return look
-		}
+	again := j.createAction(q.p)
+	// Judged at the instant it would leave: after an outage of ours the time that
+	// it was due at says nothing.
+	if end := j.retentionEnd(); end.IsZero() || laterTime(again.At, q.now).Before(end) {
+		q.offer(again)
 	}
-	if look.Kind != ActNone && look.At.Before(again.At) {
-		return look
-	}
-	return again
 }
 
 // retentionEnd is when the provider may have forgotten the token, with a margin;
@@ -203,87 +249,6 @@ func (j *Job) lookupAction(p Policy, m Memory) Action {
 		return Action{Kind: ActLookup, At: laterTime(t0, m.ReadsAfter)}
 	}
 	return Action{Kind: ActLookup, At: laterTime(nextTick(j.Operation, t0, m.Polled, p.RetryBase, p.RetryCap, p.PollJitter), m.ReadsAfter)}
-}
-
-func (j *Job) pollAction(p Policy, m Memory) Action {
-	r := j.Remote()
-	if r == nil || !j.Prepared.Contract.Status {
-		return Action{}
-	}
-	a := Action{Kind: ActPoll, Remote: j.Bound[0].Remote}
-	urgent := r.lastClaim()
-	if r.gone() {
-		urgent = latest(urgent, r.Gone)
-	}
-	switch {
-	case urgent.Set() && m.Polled.Before(urgent.At):
-		a.At = urgent.At // a claim is confirmed by reading at once
-	case urgent.Set():
-		a.At = nextTick(j.Operation, urgent.At, m.Polled, p.PollBase, p.PollCap, p.PollJitter)
-	default:
-		a.At = nextTick(j.Operation, laterTime(r.changed(), j.Bound[0].At), m.Polled, p.PollBase, p.PollCap, p.PollJitter)
-	}
-	return deferred(a, r, m)
-}
-
-// collectAction collects at once, and again at growing intervals after attempts
-// that gave nothing yet.
-func (j *Job) collectAction(p Policy) Action {
-	r := j.Remote()
-	if r == nil {
-		return Action{}
-	}
-	a := Action{Kind: ActCollect, At: j.confirmedAt(r).At, G: 1, N: 1, Remote: j.Bound[0].Remote}
-	if n := len(j.Results); n > 0 {
-		last := &j.Results[n-1]
-		a.G, a.N = last.G, last.Tried+1
-		if last.TriedAt.Set() {
-			a.At = last.TriedAt.At.Add(step(j.Operation, max(last.Tried-1, 0), p.RetryBase, p.RetryCap, p.PollJitter))
-		}
-	}
-	return a
-}
-
-// suspendedAction asks a person, once a reason, and goes on reading slowly.
-func (j *Job) suspendedAction(p Policy, now time.Time, m Memory) Action {
-	if id := j.reviewID(); !j.hasReview(id) {
-		return Action{Kind: ActReview, At: now, Reason: j.Why}
-	}
-	r := j.Remote()
-	if r == nil || !j.Prepared.Contract.Status {
-		if len(j.Bound) == 0 && j.Prepared.Contract.Lookup && len(j.Attempts) > 0 {
-			a := j.lookupAction(p, m)
-			a.At = laterTime(a.At, m.Polled.Add(p.ReconcileInterval))
-			return a
-		}
-		return Action{}
-	}
-	if j.State == StateReversed || j.State == StateResultUnavail || j.State == StateResultInvalid {
-		return Action{}
-	}
-	a := Action{Kind: ActPoll, Remote: j.Bound[0].Remote, At: now}
-	if !m.Polled.IsZero() {
-		a.At = m.Polled.Add(p.ReconcileInterval)
-	}
-	return deferred(a, r, m)
-}
-
-// deferred moves a read behind the pause that the provider asked for.
-func deferred(a Action, r *Remote, m Memory) Action {
-	a.At = laterTime(laterTime(a.At, r.Deferred.Until), m.ReadsAfter)
-	return a
-}
-
-// reviewID names the question that the present state asks.
-func (j *Job) reviewID() string { return fmt.Sprintf("%s:%d", j.Why, 1) }
-
-func (j *Job) hasReview(id string) bool {
-	for _, r := range j.Reviews {
-		if r.ID == id {
-			return true
-		}
-	}
-	return false
 }
 
 func laterTime(a, b time.Time) time.Time {

@@ -14,10 +14,13 @@ func JobBucketKey(p Provider, op OperationID) string { return "op." + string(p) 
 // RemoteBucketKey is where the bucket holds a remote job.
 func RemoteBucketKey(p Provider, key JobKey) string { return "job." + string(p) + "." + string(key) }
 
+// AccountBucketKey is where the bucket holds a credential set's record.
+func AccountBucketKey(p Provider, key string) string { return "account." + string(p) + "." + key }
+
 // JobBucketPrefix begins every JobBucketKey.
 const JobBucketPrefix = "op."
 
-// EncodeRecord writes a Job, a Remote or a Checkpoint as the bucket holds it.
+// EncodeRecord writes a Job, a Remote, an Account or a Checkpoint as the bucket holds it.
 func EncodeRecord(v any) ([]byte, error) {
 	b, err := marshal(v)
 	if err != nil {
@@ -42,4 +45,13 @@ func DecodeRemote(b []byte) (*Remote, error) {
 		return nil, fmt.Errorf("decode remote: %w", err)
 	}
 	return r, nil
+}
+
+// DecodeAccount reads a credential set's record as the bucket holds it.
+func DecodeAccount(b []byte) (*Account, error) {
+	a := new(Account)
+	if err := json.Unmarshal(b, a); err != nil {
+		return nil, fmt.Errorf("decode account: %w", err)
+	}
+	return a, nil
 }

@@ -50,8 +50,15 @@ type Remote struct {
 	Gone Mark `json:"gone,omitzero"`
 	// Deferred asks not to read before Until; the latest Until counts.
 	Deferred Deferred `json:"deferred,omitzero"`
-	// Unrecognised is the latest status word without mapping.
-	Unrecognised Word `json:"unrecognised,omitzero"`
+	// Unrecognised is the latest status word without mapping, and Strange where
+	// such words were first seen, at most strangeMax.
+	Unrecognised Word   `json:"unrecognised,omitzero"`
+	Strange      []Mark `json:"strange,omitempty"`
+	// Expired: nobody claimed the job in time.
+	Expired Mark `json:"expired,omitzero"`
+	// Unreadable are events on the job's subject that its operations must not
+	// pass over.
+	Unreadable []uint64 `json:"unreadable,omitempty"`
 	// Counts is the latest progress, for display only.
 	Counts CountsMark `json:"counts,omitzero"`
 }
@@ -105,30 +112,56 @@ type Claim struct {
 // join folds one event of the job's subject into the record.
 func (r *Remote) join(data Data, m Mark) {
 	r.First = earliest(r.First, m)
+	if ref := refOf(data); ref != nil {
+		r.Ref = *ref
+	}
 	switch d := data.(type) {
 	case *Observed:
-		r.Ref = d.Remote
 		r.observe(d.Reading, m)
 	case *Unrecognised:
-		r.Ref = d.Remote
 		if m.Seq > r.Unrecognised.Seq {
 			r.Unrecognised = Word{Mark: m, Status: d.Status}
 		}
+		r.Strange = addMark(r.Strange, m, strangeMax)
 	case *Gone:
-		r.Ref = d.Remote
 		r.Gone = latest(r.Gone, m)
+	case *OrphanExpired:
+		r.Expired = earliest(r.Expired, m)
 	case *PollDeferred:
-		r.Ref = d.Remote
 		switch {
 		case d.Until.After(r.Deferred.Until):
 			r.Deferred = Deferred{Until: d.Until, Reason: d.Reason}
 		case d.Until.Equal(r.Deferred.Until):
 			r.Deferred.Reason = firstWord(r.Deferred.Reason, d.Reason)
 		}
-	case *PollAudit:
-		r.Ref = d.Remote
 	}
 }
+
+// strangeMax unmapped words are enough to ask a person.
+const strangeMax = 3
+
+// addMark keeps the first of the marks, in order.
+func addMark(list []Mark, m Mark, limit int) []Mark {
+	i, ok := slices.BinarySearchFunc(list, m.Seq, func(x Mark, seq uint64) int { return cmp.Compare(x.Seq, seq) })
+	if ok || i >= limit {
+		return list
+	}
+	list = slices.Insert(list, i, m)
+	return list[:min(len(list), limit)]
+}
+
+// strange reports whether a person should see that the provider uses a word
+// which the description does not map: three times, or for as long as the confirm
+// clock, with no read understood since.
+func (r *Remote) strange(patience time.Duration) bool {
+	if len(r.Strange) == 0 || r.Unrecognised.Seq < r.goodRead().Seq {
+		return false
+	}
+	return len(r.Strange) == strangeMax || r.Unrecognised.At.Sub(r.Strange[0].At) >= patience
+}
+
+// Orphan reports whether no operation owns the job.
+func (r *Remote) Orphan() bool { return len(r.BoundOps) == 0 }
 
 func (r *Remote) observe(g Reading, m Mark) {
 	if g.Counts != nil && m.Seq > r.Counts.Seq {
@@ -152,17 +185,64 @@ func (r *Remote) observe(g Reading, m Mark) {
 func (r *Remote) run(attempt int) *Run {
 	i, ok := slices.BinarySearchFunc(r.Runs, attempt, func(x Run, a int) int { return cmp.Compare(x.Attempt, a) })
 	if !ok {
+		if len(r.Runs) == runsMax {
+			if i == 0 {
+				return new(Run) // older than all that are kept: of no consequence
+			}
+			r.Runs = slices.Delete(r.Runs, 0, 1)
+			i--
+		}
 		r.Runs = slices.Insert(r.Runs, i, Run{Attempt: attempt})
 	}
 	return &r.Runs[i]
 }
 
-// newest returns the newest run, or an empty one.
-func (r *Remote) newest() Run {
+// newest returns the newest run, or an empty one. The caller does not change it.
+func (r *Remote) newest() *Run {
 	if len(r.Runs) == 0 {
-		return Run{}
+		return &emptyRun
 	}
-	return r.Runs[len(r.Runs)-1]
+	return &r.Runs[len(r.Runs)-1]
+}
+
+var emptyRun Run
+
+// judged returns the newest run that was seen by our own reads, or an empty one.
+// After an announcement only such a run counts: a webhook alone must not undo it.
+func (r *Remote) judged() *Run {
+	for i := len(r.Runs) - 1; i >= 0; i-- {
+		if run := &r.Runs[i]; run.Alive.Set() || len(run.Confirms) > 0 {
+			return run
+		}
+	}
+	return &emptyRun
+}
+
+// lastClaim is the latest terminal claim of the run.
+func (run *Run) lastClaim() Mark {
+	var m Mark
+	for i := range run.Claims {
+		m = latest(m, run.Claims[i].Last)
+	}
+	return m
+}
+
+// news is the mark of the latest claim that says something new: its first time,
+// or its latest if a read in between found the job alive.
+func (c *Claim) news(run *Run) Mark {
+	if run.Alive.Seq > c.First.Seq && run.Alive.Seq < c.Last.Seq {
+		return c.Last
+	}
+	return c.First
+}
+
+// lastNews is the latest news among the claims of the run.
+func (run *Run) lastNews() Mark {
+	var m Mark
+	for i := range run.Claims {
+		m = latest(m, run.Claims[i].news(run))
+	}
+	return m
 }
 
 func (run *Run) see(s RemoteState, m Mark) {
@@ -197,9 +277,10 @@ func claim(list []Claim, g Reading, m Mark) []Claim {
 func (r *Remote) goodRead() Mark {
 	var m Mark
 	for i := range r.Runs {
-		m = latest(m, r.Runs[i].Alive)
-		for _, c := range r.Runs[i].Confirms {
-			m = latest(m, c.Last)
+		run := &r.Runs[i]
+		m = latest(m, run.Alive)
+		for k := range run.Confirms {
+			m = latest(m, run.Confirms[k].Last)
 		}
 	}
 	return m
@@ -207,15 +288,6 @@ func (r *Remote) goodRead() Mark {
 
 // gone reports whether "no such job" is newer than the last good read.
 func (r *Remote) gone() bool { return r.Gone.Seq > r.goodRead().Seq }
-
-// lastClaim is the latest terminal claim of the newest run.
-func (r *Remote) lastClaim() Mark {
-	var m Mark
-	for _, c := range r.newest().Claims {
-		m = latest(m, c.Last)
-	}
-	return m
-}
 
 // changed is the time of the last change of the mapped state: the start of the
 // poll schedule. It is a join, the latest of the first sights.
@@ -261,7 +333,7 @@ func (r *Remote) Changes(g Reading) bool {
 	if g.State.Terminal() {
 		return !slices.ContainsFunc(run.Confirms, func(c Claim) bool { return c.State == g.State })
 	}
-	if run.Alive.Seq == 0 || run.Alive.Seq < max(r.lastClaim().Seq, r.Gone.Seq) {
+	if run.Alive.Seq == 0 || run.Alive.Seq < max(r.newest().lastClaim().Seq, r.Gone.Seq) {
 		return true
 	}
 	return !slices.ContainsFunc(run.Seen, func(s Sight) bool { return s.State == g.State })
@@ -286,23 +358,9 @@ func (r *Remote) bind(op OperationID) bool {
 	return true
 }
 
-// clone copies the record so that a job's joined copy shares nothing that a
-// later fold writes to.
-func (r *Remote) clone() Remote {
-	c := *r
-	c.BoundOps = slices.Clone(r.BoundOps)
-	c.Runs = slices.Clone(r.Runs)
-	for i := range c.Runs {
-		c.Runs[i].Seen = slices.Clone(c.Runs[i].Seen)
-		c.Runs[i].Claims = slices.Clone(c.Runs[i].Claims)
-		c.Runs[i].Confirms = slices.Clone(c.Runs[i].Confirms)
-	}
-	return c
-}
-
 // Contrary is the sequence of the latest evidence that a read can contradict: a
 // terminal claim or "no such job"; 0 if there is none.
-func (r *Remote) Contrary() uint64 { return max(r.lastClaim().Seq, r.Gone.Seq) }
+func (r *Remote) Contrary() uint64 { return max(r.newest().lastClaim().Seq, r.Gone.Seq) }
 
 // IsGone reports whether "no such job" is newer than the last good read.
 func (r *Remote) IsGone() bool { return r.gone() }

@@ -1,55 +1,82 @@
 package events
 
-import (
-	"slices"
-)
+import "slices"
 
 // Settlement builds the announcement of the present state, generation g. The
 // state must be settled. It is a pure function of the facts, so two reconcilers
 // announce the same thing.
 func (j *Job) Settlement(g int) *Settled {
 	s := &Settled{
-		G: g, State: j.State, Outcome: j.Outcome, Reason: j.Why,
+		G: g, State: j.State, Outcome: j.Outcome, Reason: j.Why, Cancel: j.CancelStatus(),
 		Effects: j.Prepared.Effects, Labels: j.Prepared.Labels, SubmittedAt: j.Prepared.At,
 		Evidence: []uint64{j.Prepared.Seq},
 	}
-	if len(j.Bound) == 0 {
-		if c := j.creation(); c.rejected != nil {
-			s.Evidence = append(s.Evidence, c.rejected.Ended.Seq)
-			s.Error = &RemoteError{Code: c.rejected.Rejected.Code, Message: c.rejected.Rejected.Message}
-			s.Reason = c.rejected.Rejected.Class
-		} else if m := j.fired(ClockStartBy, 1); m.Set() {
-			s.Evidence = append(s.Evidence, m.Seq)
-		}
-		return s
+	s.Evidence = append(s.Evidence, j.Evidence...)
+	if b := j.Own(); b != nil {
+		s.Remote = &b.Remote
+		s.Evidence = append(s.Evidence, b.Seq)
+		j.settleBound(s, b)
+	} else {
+		j.settleUnbound(s)
 	}
-	b := j.Bound[0]
-	s.Remote = &b.Remote
-	s.Evidence = append(s.Evidence, b.Seq)
-	r := j.Remote()
-	if r == nil {
-		return s
-	}
-	if t := j.terminal(r); t != nil {
-		s.Evidence = append(s.Evidence, t.First.Seq)
-		s.Assurance = AssuranceWebhookOnly
-		if t.Reading.Authoritative {
-			s.Assurance = AssuranceRead
-			if t.Reading.Source == SourceCreate {
-				s.Assurance = AssuranceAnswer
-			}
-		}
-		s.LearnedBy = r.learnedBy(t)
-		s.Error, s.Counts = t.Reading.Error, t.Reading.Counts
-	}
-	for i := range j.Results {
-		if x := &j.Results[i]; x.Stored != nil && j.State == StateSucceeded {
-			s.Result = &x.Stored.Result
-			s.Evidence = append(s.Evidence, x.StoredAt.Seq)
-		}
+	switch s.Reason {
+	case WhyAcknowledged:
+		s.DecidedBy, s.Assurance = j.ack().By, AssurancePerson
+	case WhyClosed:
+		s.DecidedBy, s.Assurance = j.Closed.By, AssurancePerson
+	case WhyWaived:
+		s.DecidedBy, s.Waived = j.Waiver.By, true
 	}
 	slices.Sort(s.Evidence)
+	s.Evidence = slices.Compact(s.Evidence)
+	if len(s.Evidence) > 0 && s.Evidence[0] == 0 {
+		s.Evidence = s.Evidence[1:]
+	}
 	return s
+}
+
+func (j *Job) settleUnbound(s *Settled) {
+	if j.State != StateRejected {
+		return
+	}
+	if c := j.creation(); c.rejected != nil {
+		s.Error = &RemoteError{Code: c.rejected.Rejected.Code, Message: c.rejected.Rejected.Message}
+		s.Reason = c.rejected.Rejected.Class
+	}
+}
+
+func (j *Job) settleBound(s *Settled, b *Binding) {
+	r := j.remote(b.Remote.Key)
+	if r == nil {
+		return
+	}
+	t := j.terminal(r)
+	if t == nil || t.State.settles() != j.State {
+		return
+	}
+	s.Evidence = append(s.Evidence, t.First.Seq)
+	s.Assurance = AssuranceWebhookOnly
+	if t.Reading.Authoritative {
+		s.Assurance = AssuranceRead
+		if t.Reading.Source == SourceCreate {
+			s.Assurance = AssuranceAnswer
+		}
+	}
+	s.LearnedBy = r.learnedBy(t)
+	s.Error, s.Counts, s.Detail = t.Reading.Error, t.Reading.Counts, t.Reading.Detail
+	s.Late = j.late(b, t).Set()
+	if j.State != StateSucceeded {
+		return
+	}
+	for i := len(j.Results) - 1; i >= 0; i-- {
+		if x := &j.Results[i]; x.Stored != nil {
+			s.Result = &x.Stored.Result
+			if x.Stored.Counts != nil {
+				s.Counts = x.Stored.Counts
+			}
+			return
+		}
+	}
 }
 
 // learnedBy says who told the terminal state first: a webhook before our read,
@@ -86,20 +113,20 @@ func (j *Job) Rescued() bool {
 // LatestSettlement returns the newest announcement, nil if there is none.
 func (j *Job) LatestSettlement() *Settlement { return j.settlement() }
 
-// OpenReviews returns the questions that the present state asks a person.
-func (j *Job) OpenReviews() []Review {
-	if !j.State.Suspended() {
-		return nil
+// Announced returns the newest announcement if it says what the job says now,
+// nil otherwise: nobody may act on a state before it is announced.
+func (j *Job) Announced() *Settlement {
+	if s := j.settlement(); s != nil && s.State == j.State {
+		return s
 	}
-	id := j.reviewID()
-	var open []Review
-	for _, r := range j.Reviews {
-		if r.ID == id {
-			open = append(open, r)
-		}
-	}
-	return open
+	return nil
 }
 
-// ReviewID names the question that a suspended job asks.
-func (j *Job) ReviewID() string { return j.reviewID() }
+// PublicOutcome is the one word for whoever waits: a settled state that is not
+// announced yet is still pending.
+func (j *Job) PublicOutcome() Outcome {
+	if j.State.Settled() && j.Announced() == nil {
+		return OutcomePending
+	}
+	return j.Outcome
+}

@@ -15,6 +15,8 @@ const (
 	SubjectOperation SubjectKind = "op"
 	// SubjectJob holds evidence about one remote job: webhooks and polls.
 	SubjectJob SubjectKind = "job"
+	// SubjectAccount holds what concerns every operation of one credential set.
+	SubjectAccount SubjectKind = "account"
 	// SubjectSettled holds one public copy of one settlement.
 	SubjectSettled SubjectKind = "settled"
 	// SubjectInbox holds what could not be attributed.
@@ -25,7 +27,7 @@ const (
 
 // Subject addresses one line of history, without the installation's prefix:
 // `<provider>.op.<operation>`, `<provider>.job.<jobkey>`,
-// `<provider>.settled.<operation>.<g>`, `<provider>.inbox.<ulid>`, and
+// `<provider>.account.<accountkey>`, `<provider>.settled.<operation>.<g>`, `<provider>.inbox.<ulid>`, and
 // `ledger.genesis` for the first message of a stream.
 type Subject struct {
 	Provider Provider
@@ -42,6 +44,12 @@ func OperationSubject(p Provider, op OperationID) Subject {
 // JobSubject addresses the evidence about one remote job.
 func JobSubject(p Provider, key JobKey) Subject {
 	return Subject{Provider: p, Kind: SubjectJob, Key: string(key)}
+}
+
+// AccountSubject addresses what concerns one credential set. Its name may hold
+// any character, so the subject carries a hash of it.
+func AccountSubject(p Provider, account string) Subject {
+	return Subject{Provider: p, Kind: SubjectAccount, Key: HashID("account", string(p), account)}
 }
 
 // SettledSubject addresses the public copy of settlement g (from 1).
@@ -105,6 +113,8 @@ func ParseSubject(text string) (Subject, error) {
 	case SubjectOperation:
 		_, err = ParseOperationID(s.Key)
 	case SubjectJob:
+		_, err = ParseJobKey(s.Key)
+	case SubjectAccount:
 		_, err = ParseJobKey(s.Key)
 	case SubjectSettled:
 		want = 4

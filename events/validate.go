@@ -62,6 +62,9 @@ func (d *AttemptStarted) validate() error {
 	if d.SendBy.IsZero() || d.LeaseUntil.Before(d.SendBy) {
 		return errors.New("send_by and a later lease_until are required")
 	}
+	if d.Window < 0 || d.Window > d.N {
+		return fmt.Errorf("window is %d, want 1 to n", d.Window)
+	}
 	return number("n", d.N)
 }
 
@@ -123,6 +126,9 @@ func (d *DeadlinePassed) validate() error {
 	if !d.Name.known() {
 		return fmt.Errorf("name %.40q is not a clock", d.Name)
 	}
+	if d.Due.IsZero() {
+		return errors.New("due is required")
+	}
 	return number("gen", d.Gen)
 }
 
@@ -139,6 +145,9 @@ func (d *ResultInvalid) validate() error     { return number("g", d.G) }
 func (d *Settled) validate() error {
 	if d.State == "" || d.Outcome == "" {
 		return errors.New("state and outcome are required")
+	}
+	if !d.State.Settled() {
+		return fmt.Errorf("state %.40q is no outcome", d.State)
 	}
 	return number("g", d.G)
 }

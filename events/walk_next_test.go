@@ -36,7 +36,7 @@ func TestThrottledWaitsAsTold(t *testing.T) {
 	s.add(testOp, start(1))
 	retryAt := s.now.Add(7 * time.Minute)
 	s.add(testOp, &Throttled{N: 1, RetryAt: retryAt})
-	want := Action{Kind: ActCreate, N: 2, At: retryAt}
+	want := Action{Kind: ActCreate, N: 2, Window: 2, At: retryAt}
 	if diff := cmp.Diff(want, s.next(testOp, time.Time{})); diff != "" {
 		t.Errorf("next (-want +got):\n%s", diff)
 	}

@@ -61,6 +61,19 @@ type world struct {
 	bucket *spy
 	prefix string
 	claims int
+
+	mu     sync.Mutex
+	parked []uint64 // sequences that a projector had noted
+}
+
+func (w *world) park(_ context.Context, rec events.Recorded) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.parked = append(w.parked, rec.Seq)
+	if len(w.parked) == 1 {
+		return fmt.Errorf("the first time: %w", events.ErrUnavailable)
+	}
+	return nil
 }
 
 func newWorld(t *testing.T) *world {
@@ -142,7 +155,7 @@ type running struct {
 
 func (w *world) config(owner string, reg *prometheus.Registry) projector.Config {
 	return projector.Config{
-		Ledger: w.store, Bucket: w.bucket, Owner: owner, Now: time.Now, Logger: quiet, Metrics: projector.NewMetrics(reg),
+		Ledger: w.store, Bucket: w.bucket, Owner: owner, Now: time.Now, Logger: quiet, Metrics: projector.NewMetrics(reg), Park: w.park,
 		Open: func(ctx context.Context, after uint64) (events.Tail, error) { return w.store.Tail(ctx, after) },
 	}
 }
@@ -298,7 +311,7 @@ func (w *world) same(op events.OperationID) {
 		if err != nil {
 			w.t.Fatalf("load %s: %v", r.Ref.ID, err)
 		}
-		if a := text(w.t, &r); a != string(value) {
+		if a := text(w.t, r); a != string(value) {
 			w.t.Errorf("%s in the bucket:\nwant %s\ngot  %s", r.Ref.ID, a, value)
 		}
 	}

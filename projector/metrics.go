@@ -34,7 +34,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "pawl_projector_lag_events", Help: "Events in the stream that the bucket does not hold yet.",
 		}),
 	}
-	for _, v := range []events.Verdict{events.VerdictApplied, events.VerdictStale, events.VerdictForeign, events.VerdictUnknown, events.VerdictParked} {
+	for _, v := range events.Verdicts() {
 		m.events.WithLabelValues(string(v))
 	}
 	r.MustRegister(m.events, m.commits, m.keys, m.seq, m.lag)

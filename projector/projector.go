@@ -39,14 +39,18 @@ type Ledger interface {
 	LedgerID() string
 }
 
-// Config is what a projector needs. All fields but Policy are required.
+// Config is what a projector needs. All fields but Policy and Park are required.
 type Config struct {
 	Ledger Ledger
 	Bucket events.Bucket
 	// Open starts a tail after a sequence. A tail ends with its context.
 	Open func(ctx context.Context, after uint64) (events.Tail, error)
 	// Policy paces the plan that each record shows; nil: the defaults.
-	Policy  func(events.Provider) events.Policy
+	Policy func(events.Provider) events.Policy
+	// Park keeps a note of an event that cannot be read, with the reason, where a
+	// person finds it. It may be called again for the same event. An error that
+	// wraps events.ErrUnavailable is tried again; nil: only the count tells.
+	Park    func(ctx context.Context, rec events.Recorded) error
 	Owner   string // fresh for each process
 	Now     func() time.Time
 	Logger  *slog.Logger
@@ -173,6 +177,12 @@ func (p *Projector) fold(ctx context.Context, recs []events.Recorded) error {
 		if verdict == events.VerdictParked || verdict == events.VerdictUnknown {
 			p.cfg.Logger.Warn("event folds as nothing", "seq", rec.Seq, "verdict", string(verdict), "err", rec.Err)
 		}
+		if verdict == events.VerdictParked {
+			if err := p.park(ctx, rec); err != nil {
+				p.view.clear()
+				return err
+			}
+		}
 		p.view.mark(touched)
 		p.ckpt.Seq, p.ckpt.EventID = rec.Seq, rec.Event.ID
 		if p.view.dirtyKeys() >= batchKeys || i == len(recs)-1 {
@@ -182,6 +192,41 @@ func (p *Projector) fold(ctx context.Context, recs []events.Recorded) error {
 		}
 	}
 	return nil
+}
+
+// park has a broken event noted before the checkpoint passes it. While the store
+// is unavailable it waits: the commit would wait for the same store.
+func (p *Projector) park(ctx context.Context, rec events.Recorded) error {
+	if p.cfg.Park == nil {
+		return nil
+	}
+	for {
+		err := p.cfg.Park(ctx, rec)
+		if err == nil || ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !errors.Is(err, events.ErrUnavailable) {
+			p.cfg.Logger.Error("a broken event could not be noted", "seq", rec.Seq, "err", err)
+			return nil // the count and the held operation tell of it
+		}
+		if !wait(ctx, parkPause) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+const parkPause = time.Second
+
+// wait pauses and reports false when the context ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
 }
 
 // commit writes the changed records and the checkpoint. While the store is
@@ -210,11 +255,9 @@ func (p *Projector) commit(ctx context.Context) error {
 			return fmt.Errorf("commit: %w", err)
 		}
 		p.cfg.Logger.Warn("commit waits for the store", "err", err, "seq", p.ckpt.Seq)
-		select {
-		case <-ctx.Done():
+		if !wait(ctx, pause) {
 			return context.Cause(ctx)
-		case <-time.After(pause):
-			pause = min(2*pause, 5*time.Second)
 		}
+		pause = min(2*pause, 5*time.Second)
 	}
 }

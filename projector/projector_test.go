@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -261,6 +262,16 @@ func TestBrokenMessagesAreParked(t *testing.T) {
 	}
 	if got := a.count(t, "pawl_projector_events_total", string(events.VerdictUnknown)); got != 1 {
 		t.Errorf("unknown: want 1, got %d", got)
+	}
+	// Noted until the note is stored, and nothing else with it.
+	if want := []uint64{3, 3, 5}; !slices.Equal(want, w.parked) {
+		t.Errorf("noted: want %v, got %v", want, w.parked)
+	}
+	// The operation is held, and its fence has seen the message: a person's answer
+	// can stand on the subject.
+	j := w.job("op_1")
+	if j.State != events.StateNeedsReview || j.Why != events.WhyUnreadable || j.OpSeq != 4 {
+		t.Errorf("op_1: want needs_review (unreadable_event) at 4, got %s (%s) at %d", j.State, j.Why, j.OpSeq)
 	}
 	// The checkpoint names a message that has no readable id.
 	w.start("b")

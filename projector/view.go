@@ -25,9 +25,10 @@ type view struct {
 }
 
 type record struct {
-	job      *events.Job    // one of job and remote is set
-	remote   *events.Remote //
-	revision uint64         // 0: not in the bucket yet
+	job      *events.Job // one of the three is set
+	remote   *events.Remote
+	account  *events.Account
+	revision uint64 // 0: not in the bucket yet
 }
 
 func newView(l Ledger, b events.Bucket) *view {
@@ -87,6 +88,29 @@ func (v *view) Remote(p events.Provider, key events.JobKey) (*events.Remote, err
 	return remote, nil
 }
 
+// Account implements events.View.
+func (v *view) Account(p events.Provider, key string) (*events.Account, error) {
+	k := events.AccountBucketKey(p, key)
+	if r := v.records[k]; r != nil {
+		return r.account, nil
+	}
+	value, rev, err := v.load(k)
+	if errors.Is(err, events.ErrNotFound) {
+		r := &record{account: events.NewAccount(p, key)}
+		v.records[k] = r
+		return r.account, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	account, err := events.DecodeAccount(value)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", k, err)
+	}
+	v.records[k] = &record{account: account, revision: rev}
+	return account, nil
+}
+
 func (v *view) load(key string) ([]byte, uint64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
 	defer cancel()
@@ -138,8 +162,12 @@ func (v *view) mark(t events.Touched) {
 		key := events.JobBucketKey(j.Provider, j.Operation)
 		v.dirty[key] = v.records[key]
 	}
-	for _, r := range t.Remotes {
+	if r := t.Remote; r != nil {
 		key := events.RemoteBucketKey(r.Provider, r.Ref.Key)
+		v.dirty[key] = v.records[key]
+	}
+	if a := t.Account; a != nil {
+		key := events.AccountBucketKey(a.Provider, a.Key)
 		v.dirty[key] = v.records[key]
 	}
 }
@@ -152,11 +180,14 @@ func (v *view) changes(plan func(*events.Job)) ([]events.Change, error) {
 	for key, r := range v.dirty {
 		var value []byte
 		var err error
-		if r.job != nil {
+		switch {
+		case r.job != nil:
 			plan(r.job)
 			value, err = events.EncodeRecord(r.job)
-		} else {
+		case r.remote != nil:
 			value, err = events.EncodeRecord(r.remote)
+		default:
+			value, err = events.EncodeRecord(r.account)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", key, err)

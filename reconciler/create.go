@@ -29,7 +29,7 @@ func (s *step) create(ctx context.Context) error {
 			return nil // the window closed while the step waited; its clock is next
 		}
 	}
-	data := &events.AttemptStarted{N: s.action.N, SendBy: sendBy.UTC(), LeaseUntil: sendBy.Add(p.RequestTimeout + p.LeaseMargin).UTC()}
+	data := &events.AttemptStarted{N: s.action.N, Window: s.action.Window, SendBy: sendBy.UTC(), LeaseUntil: sendBy.Add(p.RequestTimeout + p.LeaseMargin).UTC()}
 	decideCtx, cancel := context.WithDeadlineCause(ctx, sendBy, errors.New("the send window closed before the decision was durable"))
 	defer cancel()
 	ok, err := s.decide(decideCtx, s.operation(), s.job.OpSeq, fmt.Sprintf("ca:%s:%d", s.job.Operation, s.action.N), data)

@@ -186,6 +186,12 @@ func (s *step) take(ctx context.Context) error {
 		return s.announce(ctx)
 	case events.ActReview:
 		return s.review(ctx, s.action.Reason)
+	case events.ActExpireCancel:
+		return s.record(ctx, s.operation(), fmt.Sprintf("cx:%s:%d:ambiguous:lease_expired", s.job.Operation, s.action.N),
+			&events.CancelAmbiguous{N: s.action.N, Class: "lease_expired"})
+	case events.ActExpireCollect:
+		return s.record(ctx, s.operation(), fmt.Sprintf("rx:%s:%d:%d:lease_expired", s.job.Operation, s.action.G, s.action.N),
+			&events.ResultUnavailable{G: s.action.G, N: s.action.N, Final: s.job.Prepared.Contract.ResultOnce, Reason: "lease_expired"})
 	case events.ActDeadline:
 		return s.record(ctx, s.operation(), fmt.Sprintf("dl:%s:%s:%d", s.job.Operation, s.action.Clock, s.action.Gen),
 			&events.DeadlinePassed{Name: s.action.Clock, Gen: s.action.Gen, Due: s.action.Due})
@@ -297,7 +303,7 @@ func (s *step) publish(ctx context.Context, data *events.Settled) error {
 }
 
 func (s *step) review(ctx context.Context, reason string) error {
-	id := reason + ":1"
+	id := s.job.ReviewID(reason)
 	ok, err := s.decide(ctx, s.operation(), s.job.OpSeq, fmt.Sprintf("ro:%s:%s", s.job.Operation, id),
 		&events.ReviewOpened{ID: id, Reason: reason, State: s.job.State})
 	if ok {

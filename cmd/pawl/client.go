@@ -99,6 +99,8 @@ type operationView struct {
 	Provider    string    `json:"provider"`
 	State       string    `json:"state"`
 	Why         string    `json:"why"`
+	Because     string    `json:"because"`
+	Evidence    []uint64  `json:"evidence"`
 	Outcome     string    `json:"outcome"`
 	CreatedAt   time.Time `json:"created_at"`
 	Next        string    `json:"next"`

@@ -68,6 +68,7 @@ type DeadlineConfig struct {
 	Create  time.Duration `yaml:"create"`
 	Recon   time.Duration `yaml:"recon"`
 	Result  time.Duration `yaml:"result"`
+	Cancel  time.Duration `yaml:"cancel"`
 	Confirm time.Duration `yaml:"confirm"`
 	Collect time.Duration `yaml:"collect"`
 }
@@ -323,7 +324,7 @@ func (pc ProviderConfig) compile(at string, name events.Provider) (*provider.Pro
 func (d DeadlineConfig) deadlines() events.Deadlines {
 	return events.Deadlines{
 		Create: events.Duration(d.Create), Recon: events.Duration(d.Recon), Result: events.Duration(d.Result),
-		Confirm: events.Duration(d.Confirm), Collect: events.Duration(d.Collect),
+		Cancel: events.Duration(d.Cancel), Confirm: events.Duration(d.Confirm), Collect: events.Duration(d.Collect),
 	}
 }
 

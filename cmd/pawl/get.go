@@ -50,7 +50,7 @@ func newGet() *cobra.Command {
 		}
 		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 		_, _ = fmt.Fprintf(w, "operation\t%s\nprovider\t%s\nstate\t%s\nwhy\t%s\noutcome\t%s\ncreated\t%s\n",
-			op.OperationID, op.Provider, op.State, op.Why, op.Outcome, op.CreatedAt.Format(time.RFC3339)) // Flush reports errors
+			op.OperationID, op.Provider, op.State, op.because(), op.Outcome, op.CreatedAt.Format(time.RFC3339)) // Flush reports errors
 		if op.Next != "" {
 			_, _ = fmt.Fprintf(w, "next\t%s at %s\n", op.Next, op.NextDue.Format(time.RFC3339)) // as above
 		}
@@ -107,6 +107,18 @@ func newList() *cobra.Command {
 		return w.Flush()
 	}
 	return c
+}
+
+// because is the reason of the state with its words and the events it rests on.
+func (o operationView) because() string {
+	text := o.Why
+	if o.Because != "" {
+		text += ": " + o.Because
+	}
+	if len(o.Evidence) > 0 {
+		text += " (events " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(o.Evidence)), ", "), "[]") + ")"
+	}
+	return text
 }
 
 // historyView is the answer of /history as far as the commands show it.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -56,5 +57,45 @@ func TestLostHistoryHalts(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "no call leaves") {
 		t.Errorf("log: want it to say that no call leaves, got\n%s", log)
+	}
+}
+
+// Without one place for each broken event, every start and every rebuild would
+// note it once more, and a person would see a crowd.
+func TestBrokenEventIsNotedOnce(t *testing.T) {
+	t.Parallel()
+	store, closeStore, err := openStore(t.Context(), Config{DataDir: t.TempDir()}.withDefaults(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(closeStore)
+	role := newProjectorRole(settings{Store: store}, nil)
+	for _, rec := range []events.Recorded{
+		{Seq: 7, Event: events.Event{Subject: events.OperationSubject("acme", "op_1")}, Err: events.ErrInvalidEvent},
+		{Seq: 7, Event: events.Event{Subject: events.OperationSubject("acme", "op_1")}, Err: events.ErrInvalidEvent},
+		{Seq: 8, Err: fmt.Errorf("%w: %s", events.ErrInvalidEvent, strings.Repeat("x", 2*parkedReasonMax))},
+	} {
+		if err := role.park(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tail, err := store.Tail(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var noted []uint64
+	for len(noted) < 2 {
+		recs, err := tail.Next(t.Context(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rec := range recs {
+			if d, ok := rec.Event.Data.(*events.EventParked); ok {
+				noted = append(noted, d.Seq)
+			}
+		}
+	}
+	if last, err := store.LastSeq(t.Context()); err != nil || last != 3 || noted[0] != 7 || noted[1] != 8 {
+		t.Errorf("want the genesis and notes of 7 and 8, got %v up to sequence %d (%v)", noted, last, err)
 	}
 }

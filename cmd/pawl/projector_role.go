@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/pawl-dev/pawl/events"
 	"github.com/pawl-dev/pawl/projector"
@@ -86,9 +91,33 @@ func (p *projectorRole) projector(owner string) *projector.Projector {
 			}
 			return events.Policy{}.WithDefaults()
 		},
+		Park:   p.park,
 		Logger: p.s.Logger.With("part", "projector"), Metrics: p.metrics,
 	})
 }
+
+// park notes a broken event in the inbox, once for ever: its place there is made
+// from the ledger and the sequence.
+func (p *projectorRole) park(ctx context.Context, rec events.Recorded) error {
+	h := sha256.Sum256([]byte(p.s.Store.LedgerID() + ":" + strconv.FormatUint(rec.Seq, 10)))
+	id, err := events.NewULID(time.Unix(0, 0), bytes.NewReader(h[:]))
+	if err != nil {
+		return err
+	}
+	of := rec.Event.Subject.Provider
+	if of == "" {
+		of = "unknown" // as for every address that cannot be read
+	}
+	reason := rec.Err.Error()
+	_, err = p.s.Store.Decide(ctx, 0, events.Event{
+		ID: "pk:" + strconv.FormatUint(rec.Seq, 10), Subject: events.InboxSubject(of, id), Time: now().UTC(), Actor: "projector", Claim: id,
+		Data: &events.EventParked{Seq: rec.Seq, Reason: strings.ToValidUTF8(reason[:min(len(reason), parkedReasonMax)], "")},
+	})
+	return err
+}
+
+// parkedReasonMax bounds the reason of a parked event, in bytes.
+const parkedReasonMax = 512
 
 // runProjector keeps a projector running. When the ledger has lost history it
 // halts every outgoing call, says so, and leaves the API readable.

@@ -177,7 +177,7 @@ func (p *Provider) Deadlines() events.Deadlines {
 	f := p.d.f.Deadlines
 	return events.DefaultDeadlines(p.contract).Overlay(events.Deadlines{
 		Create: events.Duration(f.Create), Recon: events.Duration(f.Recon), Result: events.Duration(f.Result),
-		Confirm: events.Duration(f.Confirm), Collect: events.Duration(f.Collect),
+		Cancel: events.Duration(f.Cancel), Confirm: events.Duration(f.Confirm), Collect: events.Duration(f.Collect),
 	}).Overlay(p.s.Deadlines)
 }
 

@@ -134,6 +134,7 @@ type deadlinesFile struct {
 	Create  time.Duration `yaml:"create"`
 	Recon   time.Duration `yaml:"recon"`
 	Result  time.Duration `yaml:"result"`
+	Cancel  time.Duration `yaml:"cancel"`
 	Confirm time.Duration `yaml:"confirm"`
 	Collect time.Duration `yaml:"collect"`
 }

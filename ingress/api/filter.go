@@ -67,8 +67,8 @@ func (f *Filter) match(e *entry) bool {
 	switch {
 	case len(f.States) > 0 && !slices.Contains(f.States, j.State),
 		f.Provider != "" && f.Provider != j.Provider,
-		f.Outcome != "" && f.Outcome != outcomeOf(j),
-		f.Review && !j.State.Suspended(),
+		f.Outcome != "" && f.Outcome != j.PublicOutcome(),
+		f.Review && len(j.Questions()) == 0,
 		!f.UpdatedBefore.IsZero() && !e.updated.Before(f.UpdatedBefore),
 		!f.UpdatedAfter.IsZero() && !e.updated.After(f.UpdatedAfter):
 		return false
@@ -81,90 +81,11 @@ func (f *Filter) match(e *entry) bool {
 	return true
 }
 
-// outcomeOf is the public word for a job. A settled state that is not announced
-// yet is still pending: nobody may act on it before the announcement.
-func outcomeOf(j *events.Job) events.Outcome {
-	if j.State.Settled() && announced(j) == nil {
-		return events.OutcomePending
-	}
-	return events.OutcomeOf(j.State)
-}
-
-// announced returns the newest settlement if it says what the job says now.
+// announced returns the newest settlement if it says what the job says now, and
+// is still at hand: an archived operation keeps none.
 func announced(j *events.Job) *events.Settlement {
-	s := newestSettlement(j)
-	if s == nil || s.State != j.State {
-		return nil
-	}
-	return s
-}
-
-func newestSettlement(j *events.Job) *events.Settlement {
-	for i := len(j.Settlements) - 1; i >= 0; i-- {
-		if s := &j.Settlements[i]; s.Set() && s.Settled != nil {
-			return s
-		}
+	if s := j.Announced(); s != nil && s.Settled != nil {
+		return s
 	}
 	return nil
-}
-
-// updatedAt is the latest writer's clock of any fact of the job.
-func updatedAt(j *events.Job) time.Time {
-	var t time.Time
-	see := func(marks ...events.Mark) {
-		for _, m := range marks {
-			if m.At.After(t) {
-				t = m.At
-			}
-		}
-	}
-	see(j.Prepared.Mark, j.ReconFailed)
-	for i := range j.Attempts {
-		see(j.Attempts[i].Mark, j.Attempts[i].Ended)
-	}
-	for i := range j.Proven {
-		see(j.Proven[i].Mark)
-	}
-	for i := range j.Bound {
-		see(j.Bound[i].Mark)
-	}
-	for i := range j.Remotes {
-		seeRemote(&j.Remotes[i], see)
-	}
-	for i := range j.Fired {
-		see(j.Fired[i].Mark)
-	}
-	for i := range j.Results {
-		see(j.Results[i].StoredAt)
-	}
-	for i := range j.Settlements {
-		see(j.Settlements[i].Mark, j.Settlements[i].Public)
-	}
-	for i := range j.Reviews {
-		see(j.Reviews[i].Mark)
-	}
-	for i := range j.Effects {
-		see(j.Effects[i].Done, j.Effects[i].Dead)
-		for _, c := range j.Effects[i].Claims {
-			see(c.Mark, c.Ended)
-		}
-	}
-	return t
-}
-
-func seeRemote(r *events.Remote, see func(...events.Mark)) {
-	see(r.First, r.Gone, r.Unrecognised.Mark, r.Counts.Mark)
-	for i := range r.Runs {
-		run := &r.Runs[i]
-		see(run.Alive)
-		for _, s := range run.Seen {
-			see(s.First)
-		}
-		for _, c := range run.Claims {
-			see(c.First, c.Last)
-		}
-		for _, c := range run.Confirms {
-			see(c.First, c.Last)
-		}
-	}
 }

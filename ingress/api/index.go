@@ -53,7 +53,7 @@ func (x *Index) Observe(j *events.Job) {
 	if j == nil || !j.Prepared.Set() {
 		return
 	}
-	e := &entry{job: j, seq: j.Prepared.Seq, updated: updatedAt(j)}
+	e := &entry{job: j, seq: j.Prepared.Seq, updated: j.UpdatedAt}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if old := x.jobs[j.Operation]; old != nil {

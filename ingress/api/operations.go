@@ -143,7 +143,7 @@ func (s *server) get(ctx context.Context, in *operationInput) (*operationOutput,
 	if err != nil {
 		return nil, s.readProblem(err, op)
 	}
-	return &operationOutput{Body: viewOf(j, updatedAt(j))}, nil
+	return &operationOutput{Body: viewOf(j, j.UpdatedAt)}, nil
 }
 
 // job reads an operation from the index, or from the ledger when the index has

@@ -40,6 +40,11 @@ type Outcome struct {
 	Counts      *events.Counts      `json:"counts,omitempty"`
 	Assurance   events.Assurance    `json:"assurance,omitempty" doc:"How it was confirmed."`
 	Evidence    []uint64            `json:"evidence,omitempty" doc:"Sequences of the events that prove it."`
+	Detail      string              `json:"detail,omitempty" doc:"expired, partial or moderated."`
+	Late        bool                `json:"late,omitempty" doc:"It came after the time for it had run out."`
+	Waived      bool                `json:"waived,omitempty" doc:"A person accepted the success without its result."`
+	Cancel      events.CancelStatus `json:"cancel,omitempty" doc:"What became of a requested cancellation."`
+	DecidedBy   string              `json:"decided_by,omitempty" doc:"The person, when one decided the outcome."`
 	Settled     *SettledMark        `json:"settled,omitempty" doc:"The newest announcement. During a review it may differ from the outcome."`
 	Seq         uint64              `json:"seq" doc:"Last event that is folded here."`
 }
@@ -111,7 +116,7 @@ func parseWait(text string) (time.Duration, *Problem) {
 
 // decided reports whether there is something to tell. A job that waits for a
 // person counts: nothing more happens by itself.
-func decided(j *events.Job) bool { return outcomeOf(j) != events.OutcomePending }
+func decided(j *events.Job) bool { return j.PublicOutcome() != events.OutcomePending }
 
 // await waits for an outcome, and returns the newest record there is.
 func (s *server) await(ctx context.Context, known *events.Job, wait time.Duration) (*events.Job, error) {
@@ -140,13 +145,13 @@ func (s *server) await(ctx context.Context, known *events.Job, wait time.Duratio
 
 func outcomeView(j *events.Job) Outcome {
 	v := Outcome{
-		OperationID: j.Operation, Outcome: outcomeOf(j), State: j.State, Reason: j.Why, Seq: j.AppliedSeq,
+		OperationID: j.Operation, Outcome: j.PublicOutcome(), State: j.State, Reason: j.Why, Seq: j.AppliedSeq, Cancel: j.CancelStatus(),
 	}
 	if r := j.Remote(); r != nil && r.Counts.Set() {
 		counts := r.Counts.Counts
 		v.Counts = &counts
 	}
-	if s := newestSettlement(j); s != nil {
+	if s := j.LatestSettlement(); s != nil && s.Settled != nil {
 		v.Settled = &SettledMark{G: s.G, State: s.State, Outcome: s.Settled.Outcome, At: s.At.UTC(), Seq: s.Seq}
 	}
 	s := announced(j)
@@ -155,6 +160,7 @@ func outcomeView(j *events.Job) Outcome {
 	}
 	d := s.Settled
 	v.Reason, v.Assurance, v.Evidence, v.Error = d.Reason, d.Assurance, d.Evidence, d.Error
+	v.Detail, v.Late, v.Waived, v.Cancel, v.DecidedBy = d.Detail, d.Late, d.Waived, d.Cancel, d.DecidedBy
 	if d.Counts != nil {
 		v.Counts = d.Counts
 	}

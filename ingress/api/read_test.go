@@ -24,7 +24,7 @@ func mark(seq uint64) events.Mark {
 // job makes a folded job with its op.prepared at seq.
 func job(op string, p events.Provider, seq uint64, s events.State) *events.Job {
 	return &events.Job{
-		Operation: events.OperationID(op), Provider: p, OpSeq: seq, AppliedSeq: seq, State: s, Outcome: events.OutcomeOf(s),
+		Operation: events.OperationID(op), Provider: p, OpSeq: seq, AppliedSeq: seq, State: s, Outcome: events.OutcomeOf(s), UpdatedAt: mark(seq).At,
 		Prepared: events.Preparation{
 			Mark: mark(seq), Actor: "anna", Account: "default", Deadlines: events.DefaultDeadlines(events.Contract{}),
 			Labels: map[string]string{"team": string(p)},
@@ -40,7 +40,7 @@ func settled(op string, seq uint64, s events.State) *events.Job {
 		G: 1, State: s, Outcome: events.OutcomeOf(s), Reason: "confirmed", Assurance: events.AssuranceRead,
 		Evidence: []uint64{seq + 1, seq + 3}, Result: &result, Counts: &events.Counts{Total: 2, Completed: 2},
 	}}}
-	j.AppliedSeq = seq + 5
+	j.AppliedSeq, j.UpdatedAt = seq+5, mark(seq+5).At
 	return j
 }
 
@@ -220,7 +220,7 @@ func TestOutcomeAtOnce(t *testing.T) {
 	f.index.Observe(job("pending", "acme", 1, events.StateObserving))
 	f.index.Observe(job("review", "acme", 2, events.StateNeedsReview))
 	reversed := settled("reversed", 10, events.StateSucceeded)
-	reversed.State = events.StateReversed
+	reversed.State, reversed.Outcome = events.StateReversed, events.OutcomePendingReview
 	f.index.Observe(reversed)
 	for path, want := range map[string]string{
 		"/v1/operations/pending/outcome":           "pending",
@@ -284,23 +284,28 @@ func TestOperationShape(t *testing.T) {
 	j := settled("shape", 7, events.StateSucceeded)
 	ref := events.RemoteRef{ID: "r1", Account: "default", Key: events.MakeJobKey("acme", "default", "r1")}
 	j.Bound = []events.Binding{{Mark: mark(8), Remote: ref, Via: "create"}}
-	j.Remotes = []events.Remote{{Provider: "acme", Ref: ref, Runs: []events.Run{{Seen: []events.Sight{{State: events.RemoteRunning, First: mark(9)}}}}}}
+	j.Remotes = []*events.Remote{{Provider: "acme", Ref: ref, Runs: []events.Run{{Seen: []events.Sight{{State: events.RemoteRunning, First: mark(9)}}}}}}
 	j.Attempts = []events.Attempt{{Mark: mark(7), N: 1, Ambiguous: "timeout", Ended: mark(8)}}
 	j.Effects = []events.Effect{{Name: "mail", G: 1, Claims: []events.EffectClaim{{Mark: mark(13), N: 1}}}}
 	j.Reviews = []events.Review{{Mark: mark(11), ID: "claim_unconfirmed:1", Reason: "claim_unconfirmed"}}
 	j.Fired = []events.Firing{{Mark: mark(10), Name: events.ClockConfirm, Gen: 1}}
-	j.Next, j.NextDue = "poll", t0
+	j.Next, j.NextDue, j.UpdatedAt = "poll", t0, mark(13).At
+	j.Why, j.Evidence = events.WhyConfirmed, []uint64{8, 9}
+	j.Cancel = events.Latch{Mark: mark(10), ID: "r-1", By: "dana", Reason: "by mistake"}
+	j.CancelCalls = []events.CancelCall{{Mark: mark(10), N: 1, Key: ref.Key}}
 	f.index.Observe(j)
 	got := f.do("GET", "/v1/operations/shape", "")
-	const want = `{"operation_id":"shape","provider":"acme","account":"default","state":"succeeded","outcome":"confirmed",` +
+	const want = `{"operation_id":"shape","provider":"acme","account":"default","state":"succeeded",` +
+		`"why":"confirmed","because":"read by ourselves","evidence":[8,9],"outcome":"confirmed",` +
 		`"created_at":"2026-12-01T08:07:00Z","updated_at":"2026-12-01T08:13:00Z","created_by":"anna","next":"poll","next_due":"2026-12-01T08:00:00Z",` +
 		`"remote":{"id":"r1","state":"running","account":"default","via":"create"},` +
+		`"cancel":{"status":"overtaken_by_completion","by":"dana","reason":"by mistake","at":"2026-12-01T08:10:00Z","calls":1},` +
 		`"attempts":[{"n":1,"at":"2026-12-01T08:07:00Z","outcome":"ambiguous","class":"timeout","ended_at":"2026-12-01T08:08:00Z"}],` +
 		`"settlements":[{"g":1,"state":"succeeded","outcome":"confirmed","reason":"confirmed","assurance":"status_read","at":"2026-12-01T08:12:00Z","seq":12,"public":false}],` +
 		`"effects":[{"name":"mail","g":1,"state":"claimed","claims":1,"at":"2026-12-01T08:13:00Z"}],` +
-		`"reviews":[{"id":"claim_unconfirmed:1","reason":"claim_unconfirmed","at":"2026-12-01T08:11:00Z","seq":11}],` +
+		`"reviews":[{"id":"claim_unconfirmed:1","reason":"claim_unconfirmed","because":"a webhook says that the job is over, and no read could confirm it in time","at":"2026-12-01T08:11:00Z","seq":11,"open":false}],` +
 		`"deadlines_passed":[{"name":"confirm","gen":1,"at":"2026-12-01T08:10:00Z"}],` +
-		`"deadlines":{"create":"15m0s","recon":"10m0s","result":"1h0m0s","confirm":"15m0s","collect":"1h0m0s"},` +
+		`"deadlines":{"create":"15m0s","recon":"10m0s","result":"1h0m0s","cancel":"10m0s","confirm":"15m0s","collect":"1h0m0s"},` +
 		`"labels":{"team":"acme"},"seq":12,` +
 		`"links":{"self":"/v1/operations/shape","outcome":"/v1/operations/shape/outcome","history":"/v1/operations/shape/history"}}`
 	if text := strings.TrimSpace(got.Body.String()); text != want {

@@ -170,7 +170,7 @@ func (s *server) submitted(ctx context.Context, r events.Receipt) *submitOutput 
 	// answer says nothing about it instead of something false.
 	out.Body.State, out.Body.Outcome = "", ""
 	if j, err := s.job(ctx, r.OperationID); err == nil {
-		out.Body.State, out.Body.Outcome = j.State, outcomeOf(j)
+		out.Body.State, out.Body.Outcome = j.State, j.PublicOutcome()
 	}
 	return out
 }

@@ -16,14 +16,17 @@ type Operation struct {
 	Account     string             `json:"account"`
 	State       events.State       `json:"state" doc:"Where the operation stands."`
 	Why         string             `json:"why,omitempty" doc:"Reason of the state, from a closed set."`
+	Because     string             `json:"because,omitempty" doc:"The reason in words."`
+	Evidence    []uint64           `json:"evidence,omitempty" doc:"Sequences of the events that state and reason rest on."`
 	Outcome     events.Outcome     `json:"outcome" doc:"pending, confirmed, failed, cancelled or pending_review. Settled only once it is announced."`
 	CreatedAt   time.Time          `json:"created_at"`
 	UpdatedAt   time.Time          `json:"updated_at"`
 	CreatedBy   string             `json:"created_by,omitempty" doc:"Who authorised the intent."`
 	Next        string             `json:"next,omitempty" doc:"The one action that is due next."`
 	NextDue     *time.Time         `json:"next_due,omitempty"`
-	Remote      *RemoteJob         `json:"remote,omitempty" doc:"The one job at the provider."`
-	Conflicting []RemoteJob        `json:"conflicting,omitempty" doc:"The jobs, if the provider made several for one operation."`
+	Remote      *RemoteJob         `json:"remote,omitempty" doc:"The operation's job at the provider."`
+	Conflicting []RemoteJob        `json:"conflicting,omitempty" doc:"Further jobs that the provider made for the operation."`
+	Cancel      *Cancel            `json:"cancel,omitempty" doc:"The cancellation that somebody asked for."`
 	Attempts    []Attempt          `json:"attempts,omitempty"`
 	Settlements []Settlement       `json:"settlements,omitempty"`
 	Effects     []Effect           `json:"effects,omitempty"`
@@ -40,7 +43,7 @@ type RemoteJob struct {
 	ID           string             `json:"id"`
 	State        events.RemoteState `json:"state,omitempty"`
 	Account      string             `json:"account"`
-	Via          string             `json:"via" doc:"How it was bound: create, lookup or callback."`
+	Via          string             `json:"via" doc:"How it was bound: create, lookup, callback or review."`
 	Counts       *events.Counts     `json:"counts,omitempty"`
 	Unrecognised string             `json:"unrecognised,omitempty" doc:"Latest status word without a mapping."`
 }
@@ -53,6 +56,15 @@ type Attempt struct {
 	Class   string     `json:"class,omitempty"`
 	EndedAt *time.Time `json:"ended_at,omitempty"`
 	RetryAt *time.Time `json:"retry_at,omitempty"`
+}
+
+// Cancel is a requested cancellation and what became of it.
+type Cancel struct {
+	Status events.CancelStatus `json:"status" doc:"latched, sent, refused, unsupported, nothing_was_sent, confirmed, overtaken_by_completion or unconfirmed."`
+	By     string              `json:"by"`
+	Reason string              `json:"reason,omitempty"`
+	At     time.Time           `json:"at"`
+	Calls  int                 `json:"calls" doc:"Cancel calls decided so far."`
 }
 
 // Settlement is one announcement.
@@ -82,10 +94,17 @@ type Effect struct {
 
 // Review is a question to a person.
 type Review struct {
-	ID     string    `json:"id"`
-	Reason string    `json:"reason"`
-	At     time.Time `json:"at"`
-	Seq    uint64    `json:"seq"`
+	ID         string              `json:"id"`
+	Reason     string              `json:"reason"`
+	Because    string              `json:"because,omitempty" doc:"The reason in words."`
+	At         time.Time           `json:"at"`
+	Seq        uint64              `json:"seq"`
+	Open       bool                `json:"open" doc:"Whether the question still stands."`
+	Answers    []events.Resolution `json:"answers,omitempty" doc:"What fits an open question."`
+	Resolution events.Resolution   `json:"resolution,omitempty"`
+	ResolvedBy string              `json:"resolved_by,omitempty"`
+	ResolvedAt *time.Time          `json:"resolved_at,omitempty"`
+	Note       string              `json:"note,omitempty"`
 }
 
 // Passed is a clock that ran out.
@@ -101,6 +120,7 @@ type Deadlines struct {
 	Create  string     `json:"create"`
 	Recon   string     `json:"recon"`
 	Result  string     `json:"result"`
+	Cancel  string     `json:"cancel"`
 	Confirm string     `json:"confirm"`
 	Collect string     `json:"collect"`
 }
@@ -109,17 +129,21 @@ func viewOf(j *events.Job, updated time.Time) Operation {
 	p := &j.Prepared
 	v := Operation{
 		OperationID: j.Operation, Provider: j.Provider, Account: p.Account,
-		State: j.State, Why: j.Why, Outcome: outcomeOf(j),
+		State: j.State, Why: j.Why, Outcome: j.PublicOutcome(),
 		CreatedAt: p.At.UTC(), UpdatedAt: updated.UTC(), CreatedBy: p.Actor,
+		Because: events.WhyText(j.Why), Evidence: j.Evidence,
 		Next: j.Next, NextDue: instant(j.NextDue),
 		Deadlines: deadlinesOf(p.Deadlines), Labels: p.Labels,
 		Seq: j.AppliedSeq, Links: linksOf(j.Operation),
 	}
-	for _, b := range j.Bound {
-		v.Conflicting = append(v.Conflicting, remoteOf(j, b))
-	}
-	if len(v.Conflicting) == 1 {
-		v.Remote, v.Conflicting = &v.Conflicting[0], nil
+	own := j.Own()
+	for i := range j.Bound {
+		b := remoteOf(j, j.Bound[i])
+		if own != nil && own.Remote.Key == j.Bound[i].Remote.Key {
+			v.Remote = &b
+			continue
+		}
+		v.Conflicting = append(v.Conflicting, b)
 	}
 	for i := range j.Attempts {
 		v.Attempts = append(v.Attempts, attemptOf(&j.Attempts[i]))
@@ -132,8 +156,11 @@ func viewOf(j *events.Job, updated time.Time) Operation {
 	for i := range j.Effects {
 		v.Effects = append(v.Effects, effectOf(&j.Effects[i]))
 	}
-	for _, r := range j.Reviews {
-		v.Reviews = append(v.Reviews, Review{ID: r.ID, Reason: r.Reason, At: r.At.UTC(), Seq: r.Seq})
+	if j.Cancel.Set() {
+		v.Cancel = &Cancel{Status: j.CancelStatus(), By: j.Cancel.By, Reason: j.Cancel.Reason, At: j.Cancel.At.UTC(), Calls: len(j.CancelCalls)}
+	}
+	for i := range j.Reviews {
+		v.Reviews = append(v.Reviews, reviewOf(j, &j.Reviews[i]))
 	}
 	for _, f := range j.Fired {
 		v.Passed = append(v.Passed, Passed{Name: f.Name, Gen: f.Gen, At: f.At.UTC()})
@@ -141,10 +168,22 @@ func viewOf(j *events.Job, updated time.Time) Operation {
 	return v
 }
 
+func reviewOf(j *events.Job, r *events.Review) Review {
+	v := Review{ID: r.ID, Reason: r.Reason, Because: events.WhyText(r.Reason), At: r.At.UTC(), Seq: r.Seq}
+	for _, open := range j.OpenReviews() {
+		if open.ID == r.ID {
+			v.Open, v.Answers = true, j.Answers(r.Reason)
+		}
+	}
+	if r.Resolved.Set() {
+		v.Resolution, v.ResolvedBy, v.Note, v.ResolvedAt = r.Action, r.By, r.Note, instant(r.Resolved.At)
+	}
+	return v
+}
+
 func remoteOf(j *events.Job, b events.Binding) RemoteJob {
 	v := RemoteJob{ID: b.Remote.ID, Account: b.Remote.Account, Via: b.Via}
-	for i := range j.Remotes {
-		r := &j.Remotes[i]
+	for _, r := range j.Remotes {
 		if r.Ref.Key != b.Remote.Key {
 			continue
 		}
@@ -207,7 +246,7 @@ func effectOf(e *events.Effect) Effect {
 func deadlinesOf(d events.Deadlines) Deadlines {
 	return Deadlines{
 		StartBy: instant(d.StartBy), Create: d.Create.String(), Recon: d.Recon.String(),
-		Result: d.Result.String(), Confirm: d.Confirm.String(), Collect: d.Collect.String(),
+		Result: d.Result.String(), Cancel: d.Cancel.String(), Confirm: d.Confirm.String(), Collect: d.Collect.String(),
 	}
 }
 
