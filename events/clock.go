@@ -31,11 +31,11 @@ func (j *Job) fire(f Firing) {
 
 // span gives the run of a clock from a start: as long as the operation's
 // deadlines say, or until when a person has since extended it.
-func (j *Job) span(c Clock, from Mark, d Duration) span {
+func (j *Job) span(c Clock, from Mark) span {
 	if g := j.granted(c); g.Seq > from.Seq {
 		return span{from: from, due: g.Until}
 	}
-	return span{from: from, due: from.At.Add(d.Std())}
+	return span{from: from, due: from.At.Add(j.limit(c).Std())}
 }
 
 // over returns the first firing that ended the span; unset while it runs.
@@ -69,10 +69,34 @@ func (j *Job) lastFired(c Clock) (int, Mark) {
 	return gen, m
 }
 
-// limits are the operation's deadlines. A clock that nobody set would never run
-// out, and nobody would be asked.
-func (j *Job) limits() Deadlines {
-	return DefaultDeadlines(j.Prepared.Contract).Overlay(j.Prepared.Deadlines)
+// limit is how long a clock runs. One that nobody set would never run out, and
+// nobody would be asked; it has its default.
+func (j *Job) limit(c Clock) Duration {
+	d := j.Prepared.Deadlines.of(c)
+	if d <= 0 {
+		d = DefaultDeadlines(j.Prepared.Contract).of(c)
+	}
+	return d
+}
+
+// of returns one clock's duration; 0 for start_by, which is an instant.
+func (d Deadlines) of(c Clock) Duration {
+	switch c {
+	case ClockCreate:
+		return d.Create
+	case ClockRecon:
+		return d.Recon
+	case ClockResult:
+		return d.Result
+	case ClockCancel:
+		return d.Cancel
+	case ClockConfirm:
+		return d.Confirm
+	case ClockCollect:
+		return d.Collect
+	default:
+		return 0
+	}
 }
 
 func (j *Job) createSpan(c *creation) span {
@@ -82,7 +106,7 @@ func (j *Job) createSpan(c *creation) span {
 			from = a.Mark
 		}
 	}
-	return j.span(ClockCreate, from, j.limits().Create)
+	return j.span(ClockCreate, from)
 }
 
 // createClosed is since when no further create may be sent: the create clock ran
@@ -95,7 +119,7 @@ func (j *Job) createClosed(c *creation) Mark {
 	}
 	k := &j.Prepared.Contract
 	if !k.Idempotent && !k.Lookup && c.newest.outcome() != inFlight {
-		m = earliest(m, c.newest.Ended)
+		m = earliest(m, c.newest.Answered)
 	}
 	return m
 }
@@ -107,12 +131,12 @@ func (j *Job) reconOver(c *creation) Mark {
 	if !closed.Set() {
 		return Mark{}
 	}
-	return j.over(ClockRecon, j.span(ClockRecon, closed, j.limits().Recon))
+	return j.over(ClockRecon, j.span(ClockRecon, closed))
 }
 
-func (j *Job) resultSpan(b *Binding) span { return j.span(ClockResult, b.Mark, j.limits().Result) }
+func (j *Job) resultSpan(b *Binding) span { return j.span(ClockResult, b.Mark) }
 
-func (j *Job) collectSpan(from Mark) span { return j.span(ClockCollect, from, j.limits().Collect) }
+func (j *Job) collectSpan(from Mark) span { return j.span(ClockCollect, from) }
 
 // confirmPassed reports whether the confirm clock ran out on a claim, or on a
 // "gone". News after the last firing arms the clock anew, and so does more time
@@ -125,7 +149,7 @@ func (j *Job) confirmPassed(news Mark) bool {
 
 // confirmSpan is the run of the confirm clock that the given first news starts.
 func (j *Job) confirmSpan(news Mark) span {
-	return j.span(ClockConfirm, news, j.limits().Confirm)
+	return j.span(ClockConfirm, news)
 }
 
 // claimArmed is the first claim that the confirm clock has not yet run out on.
@@ -182,7 +206,6 @@ func (j *Job) clocks() []deadline {
 			out = append(out, deadline{c, gen + 1, s.due})
 		}
 	}
-	limits := j.limits()
 	b := j.Own()
 	if b == nil {
 		c := j.creation()
@@ -190,10 +213,10 @@ func (j *Job) clocks() []deadline {
 		case c.dirty != nil:
 			run(ClockCreate, j.createSpan(&c))
 			if closed := j.createClosed(&c); closed.Set() {
-				run(ClockRecon, j.span(ClockRecon, closed, limits.Recon))
+				run(ClockRecon, j.span(ClockRecon, closed))
 			}
-		case c.rejected == nil && !limits.StartBy.IsZero():
-			run(ClockStartBy, span{from: j.Prepared.Mark, due: limits.StartBy})
+		case c.rejected == nil && !j.Prepared.Deadlines.StartBy.IsZero():
+			run(ClockStartBy, span{from: j.Prepared.Mark, due: j.Prepared.Deadlines.StartBy})
 		}
 		return out
 	}
@@ -209,7 +232,7 @@ func (j *Job) clocks() []deadline {
 	case StateAccepted, StateObserving, StateCancelRequested, StateCancelling:
 		run(ClockResult, j.resultSpan(b))
 		if first := j.cancelling(b.Remote.Key).first; first != nil && j.wantsCancel(b.Remote.Key) {
-			run(ClockCancel, j.span(ClockCancel, first.Mark, limits.Cancel))
+			run(ClockCancel, j.span(ClockCancel, first.Mark))
 		}
 		if r.gone() && !j.confirmPassed(r.Gone) {
 			confirm(r.Gone)

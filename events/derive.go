@@ -25,7 +25,7 @@ func (j *Job) derive() finding {
 		return is(StateNeedsReview, h.Reason, h.Seq)
 	}
 	f := j.deriveSaid()
-	if last == nil || last.State == f.state || f.state == StateConflict {
+	if last == nil || f.state == StateConflict || (last.State == f.state && !j.ofAnother(last)) {
 		return f
 	}
 	if a := j.ack(); a != nil && a.G == last.G {
@@ -35,6 +35,17 @@ func (j *Job) derive() finding {
 		return finding{state: StateReversed, why: f.why, on: f.on}
 	}
 	return is(StateReversed, WhyChangedAfterAnnounce, last.Seq, f.on[0], f.on[1], f.on[2])
+}
+
+// ofAnother reports whether an announcement is about another job than the
+// operation's own: a person corrected it since, and the same end of another job
+// is another outcome.
+func (j *Job) ofAnother(s *Settlement) bool {
+	if s.Settled == nil || s.Settled.Remote == nil {
+		return false
+	}
+	b := j.Own()
+	return b != nil && b.Remote.Key != s.Settled.Remote.Key
 }
 
 // ack returns a person's newest word about an announcement, nil if there is none.
@@ -157,6 +168,7 @@ type creation struct {
 	newest   *Attempt
 	dirty    *Attempt // first attempt that may have made a job; nil: clean
 	rejected *Attempt // first effective rejection
+	mismatch *Attempt // first rejection because the token is known with another request
 }
 
 func (j *Job) creation() creation {
@@ -165,8 +177,10 @@ func (j *Job) creation() creation {
 		a := &j.Attempts[i]
 		c.newest = a
 		switch o := a.outcome(); {
-		case o == rejected && a.Rejected.Class == WhyTokenMismatch && a.N <= j.Covers:
-			// A person said that the token made no job.
+		case o == rejected && a.Rejected.Class == WhyTokenMismatch:
+			if a.N > j.Declared && c.mismatch == nil {
+				c.mismatch = a
+			}
 		case o == rejected && c.rejected == nil:
 			c.rejected = a
 		case (o == inFlight || o == ambiguous) && a.N > j.Covers && c.dirty == nil:
@@ -183,12 +197,21 @@ func (j *Job) deriveUnbound() finding {
 	if j.Closed.Set() {
 		return is(StateClosed, WhyClosed, j.Closed.Seq)
 	}
+	if s := j.settlement(); s != nil && s.Settled != nil {
+		// Announced without a job. Only a job can say otherwise: one more refusal of
+		// what was never made changes nothing.
+		why := s.Settled.Reason
+		if s.State == StateRejected {
+			why = WhyRejected
+		}
+		return is(s.State, why, s.Settled.Evidence...)
+	}
 	if q := j.review(WhyRequestChanged); q != nil {
 		return is(StateNeedsReview, WhyRequestChanged, q.Seq)
 	}
 	c := j.creation()
-	if c.rejected != nil && c.rejected.Rejected.Class == WhyTokenMismatch {
-		return is(StateNeedsReview, WhyTokenMismatch, c.rejected.Ended.Seq)
+	if c.mismatch != nil {
+		return is(StateNeedsReview, WhyTokenMismatch, c.mismatch.Answered.Seq)
 	}
 	if c.rejected != nil && (c.dirty == nil || j.Prepared.Contract.RejectAuthoritative) {
 		return is(StateRejected, WhyRejected, c.rejected.Ended.Seq)
@@ -367,7 +390,7 @@ func (j *Job) deriveCancelling(b *Binding) finding {
 	if s.first == nil {
 		return is(StateCancelRequested, WhyCancelPending, b.Seq, j.Cancel.Seq)
 	}
-	if m := j.over(ClockCancel, j.span(ClockCancel, s.first.Mark, j.limits().Cancel)); m.Set() {
+	if m := j.over(ClockCancel, j.span(ClockCancel, s.first.Mark)); m.Set() {
 		return is(StateUnconfirmed, WhyCancelDeadline, j.Cancel.Seq, s.newest.Seq, m.Seq)
 	}
 	if s.reached == nil {

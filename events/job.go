@@ -25,6 +25,7 @@ type Job struct {
 	Attempts    []Attempt    `json:"attempts,omitempty"` // by N
 	Covers      int          `json:"covers,omitempty"`   // attempts up to this one are proven absent
 	Absent      Mark         `json:"absent,omitzero"`    // of the first proof that covers as much
+	Declared    int          `json:"declared,omitempty"` // those of them that a person said made no job
 	ReconFailed Mark         `json:"recon_failed,omitzero"`
 	Bound       []Binding    `json:"bound,omitempty"`  // jobs proven for the token, by first sequence; at most bindingsMax
 	Proven      []Binding    `json:"proven,omitempty"` // jobs whose verified webhook named us, not all bound yet
@@ -90,6 +91,7 @@ type Attempt struct {
 	Throttled  *Throttled `json:"throttled,omitempty"`
 	NotSent    string     `json:"not_sent,omitempty"`  // class
 	Ambiguous  string     `json:"ambiguous,omitempty"` // class
+	Answered   Mark       `json:"answered,omitzero"`   // first answer
 	Ended      Mark       `json:"ended,omitzero"`      // latest answer
 }
 

@@ -55,42 +55,46 @@ func (j *Job) prepare(d *Prepared, e *Event, m Mark) {
 }
 
 func (j *Job) joinAttempt(data Data, m Mark) {
+	var a *Attempt
 	switch d := data.(type) {
 	case *AttemptStarted:
-		a := j.attempt(d.N)
+		a = j.attempt(d.N)
 		if !a.Set() || m.Seq < a.Seq {
 			a.Mark, a.SendBy, a.LeaseUntil = m, d.SendBy, d.LeaseUntil
 			a.Window = cmp.Or(d.Window, d.N)
 		}
+		return
 	case *Accepted:
-		a := j.attempt(d.N)
+		a = j.attempt(d.N)
 		a.Accepted = earliest(a.Accepted, m)
-		a.Ended = latest(a.Ended, m)
 		j.bind(Binding{Mark: m, Remote: d.Remote, Via: "create"})
 	case *Rejected:
-		a := j.attempt(d.N)
+		a = j.attempt(d.N)
 		if a.Rejected == nil || d.before(a.Rejected) {
 			a.Rejected = d
 		}
-		a.Ended = latest(a.Ended, m)
 	case *Ambiguous:
-		a := j.attempt(d.N)
-		a.Ambiguous, a.Ended = firstWord(a.Ambiguous, d.Class), latest(a.Ended, m)
+		a = j.attempt(d.N)
+		a.Ambiguous = firstWord(a.Ambiguous, d.Class)
 	case *NotSent:
-		a := j.attempt(d.N)
-		a.NotSent, a.Ended = firstWord(a.NotSent, d.Class), latest(a.Ended, m)
+		a = j.attempt(d.N)
+		a.NotSent = firstWord(a.NotSent, d.Class)
 	case *Throttled:
-		a := j.attempt(d.N)
+		a = j.attempt(d.N)
 		if a.Throttled == nil || d.RetryAt.After(a.Throttled.RetryAt) {
 			a.Throttled = d
 		}
-		a.Ended = latest(a.Ended, m)
 	}
+	a.Answered, a.Ended = earliest(a.Answered, m), latest(a.Ended, m)
 }
 
 // before orders two refusals of one attempt, so that the order of arrival does
-// not show.
+// not show. The one that calls for a person comes first: a plain refusal beside
+// it must not take the question back.
 func (d *Rejected) before(o *Rejected) bool {
+	if a, b := d.Class == WhyTokenMismatch, o.Class == WhyTokenMismatch; a != b {
+		return a
+	}
 	return cmp.Or(cmp.Compare(d.Class, o.Class), cmp.Compare(d.Code, o.Code),
 		cmp.Compare(d.Message, o.Message), cmp.Compare(d.Status, o.Status)) < 0
 }

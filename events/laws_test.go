@@ -58,7 +58,7 @@ func evidence() *rapid.Generator[Data] {
 		return testStart.Add(time.Duration(rapid.IntRange(1, 3).Draw(t, "minutes")) * time.Minute)
 	})
 	return rapid.Custom(func(t *rapid.T) Data {
-		switch rapid.IntRange(0, 17).Draw(t, "kind") {
+		switch rapid.IntRange(0, 20).Draw(t, "kind") {
 		case 0:
 			return accept(n.Draw(t, "n"), id.Draw(t, "id"))
 		case 1:
@@ -76,7 +76,7 @@ func evidence() *rapid.Generator[Data] {
 		case 7:
 			return &ReconFailed{Class: word.Draw(t, "class")}
 		case 8, 9:
-			clock := rapid.SampledFrom([]Clock{ClockStartBy, ClockCreate, ClockRecon, ClockResult, ClockConfirm, ClockConfirm, ClockCollect})
+			clock := rapid.SampledFrom([]Clock{ClockStartBy, ClockCreate, ClockRecon, ClockResult, ClockCancel, ClockConfirm, ClockConfirm, ClockCollect})
 			return pass(clock.Draw(t, "clock"), n.Draw(t, "gen"))
 		case 10:
 			return &ResultUnavailable{G: 1, N: n.Draw(t, "n"), Final: rapid.Bool().Draw(t, "final"), Reason: word.Draw(t, "reason")}
@@ -88,7 +88,14 @@ func evidence() *rapid.Generator[Data] {
 			return &PollDeferred{Remote: ref(id.Draw(t, "id")), Until: instant.Draw(t, "until"), Reason: word.Draw(t, "reason")}
 		case 14:
 			return &Unrecognised{Remote: ref(id.Draw(t, "id")), Status: word.Draw(t, "status")}
-		case 15, 16:
+		case 15:
+			return rapid.SampledFrom([]Data{
+				&CancelAcknowledged{N: 1}, &CancelRefused{N: 1, Why: RefusalTerminal}, &CancelRefused{N: 2, Why: RefusalUnsupported},
+				&CancelAmbiguous{N: 1, Class: word.Draw(t, "class")}, &CancelNotSent{N: 2, Class: "dial", RetryAt: instant.Draw(t, "retry")},
+			}).Draw(t, "cancel")
+		case 16:
+			return rapid.SampledFrom([]Data{&OrphanExpired{Remote: ref("j1")}, &PollAudit{Remote: ref("j2"), Count: 1}, &Note{By: "dana", Text: "x"}}).Draw(t, "beside")
+		case 17, 18:
 			o := hook(id.Draw(t, "id"), state.Draw(t, "state"))
 			o.Reading.Attempt = rapid.IntRange(0, 1).Draw(t, "run")
 			return o
@@ -203,31 +210,39 @@ func TestEveryJobHasAStateAndSomethingDue(t *testing.T) {
 }
 
 func checkOwed(t *rapid.T, j *Job, now time.Time) {
-	if !slices.Contains(States(), j.State) || j.Why == "" || j.Outcome == "" {
-		t.Fatalf("want a known state with a reason and an outcome, got %q (%q) %q", j.State, j.Why, j.Outcome)
+	if !slices.Contains(States(), j.State) || WhyText(j.Why) == "" || j.Outcome == "" {
+		t.Fatalf("want a known state with a known reason and an outcome, got %q (%q) %q", j.State, j.Why, j.Outcome)
 	}
 	a := Next(j, Policy{}, now, Memory{})
 	if a.Kind != ActNone && a.At.IsZero() {
 		t.Fatalf("%s: action %s without an instant", j.State, a.Kind)
 	}
 	j.Plan(Policy{}, now)
+	if !j.Prepared.Set() {
+		return
+	}
+	for _, reason := range j.Questions() {
+		if j.review(reason) == nil {
+			if a.Kind != ActReview && a.Kind != ActAnnounce && a.Kind != ActBind && a.Kind != ActDeadline {
+				t.Fatalf("%s: want the question %s, got %q", j.State, reason, a.Kind)
+			}
+			return
+		}
+		if len(j.Answers(reason)) == 0 {
+			t.Fatalf("%s: nothing fits as an answer to %s", j.State, reason)
+		}
+	}
 	switch {
-	case !j.Prepared.Set():
-	case j.State.Settled() && j.settlement() == nil:
-		if a.Kind != ActSettle {
-			t.Fatalf("%s: want settle, got %q", j.State, a.Kind)
+	case j.State.Settled() && j.Held() == nil:
+		if (j.Announced() == nil) != (a.Kind == ActSettle) && a.Kind != ActAnnounce && a.Kind != ActBind && a.Kind != ActCancel && a.Kind != ActExpireCancel {
+			t.Fatalf("%s, announced %v: got %q", j.State, j.Announced() != nil, a.Kind)
 		}
-	case j.State.Settled():
-	case j.State.Suspended() && j.review(j.Why) == nil:
-		if a.Kind != ActReview && a.Kind != ActAnnounce {
-			t.Fatalf("%s: want a review, got %q", j.State, a.Kind)
-		}
-	case j.State.Suspended():
+	case j.State.Settled(), j.State.Suspended():
 	case a.Kind == ActNone || j.NextDue.IsZero():
 		t.Fatalf("%s (%s): nothing is due, ever", j.State, j.Why)
 	}
 	switch j.State {
-	case StateCreateUnknown, StateReconciling, StateAccepted, StateObserving, StateConfirming, StateResultCollecting:
+	case StateCreateUnknown, StateReconciling, StateAccepted, StateObserving, StateConfirming, StateResultCollecting, StateCancelling:
 		if len(j.clocks()) == 0 { // reads alone could go on for ever
 			t.Fatalf("%s (%s): no clock runs", j.State, j.Why)
 		}

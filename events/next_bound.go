@@ -133,7 +133,7 @@ func (q *plan) collect() {
 func (q *plan) settled() {
 	j := q.j
 	last := j.settlement()
-	if last == nil || last.State != j.State {
+	if j.Announced() == nil {
 		g := 1
 		if last != nil {
 			g = last.G + 1

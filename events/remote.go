@@ -106,7 +106,7 @@ type Claim struct {
 	State   RemoteState `json:"state"`
 	First   Mark        `json:"first"`
 	Last    Mark        `json:"last"`
-	Reading Reading     `json:"reading"`
+	Reading *Reading    `json:"reading"` // the event's own; nobody changes it
 }
 
 // join folds one event of the job's subject into the record.
@@ -117,7 +117,7 @@ func (r *Remote) join(data Data, m Mark) {
 	}
 	switch d := data.(type) {
 	case *Observed:
-		r.observe(d.Reading, m)
+		r.observe(&d.Reading, m)
 	case *Unrecognised:
 		if m.Seq > r.Unrecognised.Seq {
 			r.Unrecognised = Word{Mark: m, Status: d.Status}
@@ -163,7 +163,7 @@ func (r *Remote) strange(patience time.Duration) bool {
 // Orphan reports whether no operation owns the job.
 func (r *Remote) Orphan() bool { return len(r.BoundOps) == 0 }
 
-func (r *Remote) observe(g Reading, m Mark) {
+func (r *Remote) observe(g *Reading, m Mark) {
 	if g.Counts != nil && m.Seq > r.Counts.Seq {
 		r.Counts = CountsMark{Mark: m, Counts: *g.Counts}
 	}
@@ -252,11 +252,11 @@ func (run *Run) see(s RemoteState, m Mark) {
 			return
 		}
 	}
-	run.Seen = append(run.Seen, Sight{State: s, First: m})
-	slices.SortFunc(run.Seen, func(a, b Sight) int { return cmp.Compare(a.State.rank(), b.State.rank()) })
+	i, _ := slices.BinarySearchFunc(run.Seen, s.rank(), func(x Sight, rank int) int { return cmp.Compare(x.State.rank(), rank) })
+	run.Seen = slices.Insert(run.Seen, i, Sight{State: s, First: m})
 }
 
-func claim(list []Claim, g Reading, m Mark) []Claim {
+func claim(list []Claim, g *Reading, m Mark) []Claim {
 	for i := range list {
 		c := &list[i]
 		if c.State != g.State {
@@ -268,9 +268,8 @@ func claim(list []Claim, g Reading, m Mark) []Claim {
 		c.Last = latest(c.Last, m)
 		return list
 	}
-	list = append(list, Claim{State: g.State, First: m, Last: m, Reading: g})
-	slices.SortFunc(list, func(a, b Claim) int { return cmp.Compare(a.State, b.State) })
-	return list
+	i, _ := slices.BinarySearchFunc(list, g.State, func(c Claim, s RemoteState) int { return cmp.Compare(c.State, s) })
+	return slices.Insert(list, i, Claim{State: g.State, First: m, Last: m, Reading: g})
 }
 
 // goodRead is the latest read that found the job.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 )
 
 func (j *Job) openReview(d *ReviewOpened, m Mark) {
@@ -43,6 +44,7 @@ func (j *Job) resolve(d *ReviewResolved, m Mark) {
 		}
 	case ResolveAbsent:
 		j.cover(d.Covers, m)
+		j.Declared = max(j.Declared, d.Covers)
 	case ResolveExtend:
 		j.grant(Grant{Mark: m, Clock: d.Clock, Until: d.Until})
 	case ResolveRetry:
@@ -162,7 +164,7 @@ func (j *Job) Questions() []string {
 	if h := j.Held(); h != nil && !slices.Contains(q, h.Reason) {
 		q = append(q, h.Reason)
 	}
-	if r := j.Remote(); r != nil && j.State.open() && len(r.Strange) > 0 && r.strange(j.limits().Confirm.Std()) && !j.answered(WhyUnmapped) {
+	if r := j.Remote(); r != nil && j.State.open() && len(r.Strange) > 0 && r.strange(j.limit(ClockConfirm).Std()) && !j.answered(WhyUnmapped) {
 		q = append(q, WhyUnmapped)
 	}
 	if j.stray() != nil && !j.State.Suspended() {
@@ -308,6 +310,11 @@ func (j *Job) checkAnswer(d *ReviewResolved, owner OperationID) error {
 	case ResolveExtend:
 		if c := j.stopped(); d.Clock != c {
 			return fmt.Errorf("the clock that ran out is %s", c)
+		}
+		for i := range j.Fired {
+			if f := &j.Fired[i]; f.Name == d.Clock && !d.Until.After(f.Due) {
+				return fmt.Errorf("until is %s, want later than %s, which has passed", d.Until.Format(time.RFC3339), f.Due.Format(time.RFC3339))
+			}
 		}
 	case ResolveRetry:
 		if n := len(j.Results); n > 0 && d.G <= j.Results[n-1].G {

@@ -289,16 +289,23 @@ func (s *stage) ending(op OperationID, word string, w words) (any, error) {
 			}
 		}
 		return nil, errors.New("there is nothing to ask")
-	case "ask-request-changed":
-		return &ReviewOpened{ID: s.job(op).ReviewID(WhyRequestChanged), Reason: WhyRequestChanged, State: StateNeedsReview}, nil
 	case "answer":
 		d, err := s.answer(op, w)
 		if err != nil {
 			return nil, err
 		}
 		return d, s.job(op).CheckResolution(d, "")
+	case "resolve": // as answer, whether it fits or not
+		return s.answer(op, w)
+	case "asked":
+		return &ReviewOpened{ID: s.job(op).ReviewID(w.at(0)), Reason: w.at(0), State: StateNeedsReview}, nil
+	case "settled-as":
+		st := State(w.at(0))
+		return &Settled{G: w.number(1), State: st, Outcome: OutcomeOf(st), Reason: WhyConfirmed, Evidence: []uint64{1}, SubmittedAt: s.now}, nil
 	case "note":
 		return &Note{By: "dana", Text: strings.Join(w.list, " ")}, nil
+	case "archived":
+		return samples()[TypeArchived].Data, nil
 	case "archive":
 		return s.job(op).Archive(len(s.log), strings.Repeat("e", 64), "archive/op_1")
 	case "effect-claim":
