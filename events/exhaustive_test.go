@@ -29,6 +29,9 @@ func observations() []Data {
 func TestStateDependsOnTheSetOfObservations(t *testing.T) {
 	t.Parallel()
 	longest := 4
+	if testing.Short() {
+		longest = 3
+	}
 	if n, err := strconv.Atoi(os.Getenv("PAWL_EXHAUSTIVE")); err == nil {
 		longest = n
 	}
@@ -117,6 +120,9 @@ func twins() []Data {
 func TestTiesDoNotShowTheOrder(t *testing.T) {
 	t.Parallel()
 	all := twins()
+	if testing.Short() {
+		all = all[:20]
+	}
 	orders := [][3]int{{0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
 	compared := 0
 	for a := range all {

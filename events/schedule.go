@@ -6,24 +6,34 @@ import (
 	"time"
 )
 
-// scheduleSteps bounds the walk along a schedule: a week of one-minute polls.
-const scheduleSteps = 10_080
-
-// nextTick is the smallest t_k after the given instant in the schedule
+// nextTick is the smallest t_k after the given instant in a schedule whose
+// intervals grow from base, doubling, up to limit, each varied by jitter:
 //
-//	t_k = t0 + Σ(i=0..k) min(base·2^i, limit)·(1 ± jitter(op, i))
+//	t_k = t0 + Σ(i=0..k) base·2^i·(1 ± jitter(op, i))        while base·2^i < limit
+//	t_k = T + n·limit + limit·(±jitter/2)(op, k), n = 1, 2 …  after that, T the last t
 //
 // It is a pure function: whoever computes it, after any restart, gets the same
-// instants, so polls neither bunch up nor need a stored counter.
+// instants, so polls neither bunch up nor need a stored counter. It costs the
+// same for an operation of any age.
 func nextTick(op OperationID, t0, after time.Time, base, limit time.Duration, jitter float64) time.Time {
-	t := t0
-	for i := range scheduleSteps {
-		t = t.Add(step(op, i, base, limit, jitter))
+	base, limit = max(base, 1), max(limit, 1)
+	t, grown := t0, 0
+	for d := base; d < limit; d *= 2 {
+		t = t.Add(step(op, grown, base, limit, jitter))
 		if t.After(after) {
 			return t
 		}
+		grown++
+		if d > limit/2 {
+			break
+		}
 	}
-	return after.Add(step(op, scheduleSteps, base, limit, jitter))
+	for n := max(1, int64(after.Sub(t)/limit)); ; n++ { // at most two rounds
+		wander := time.Duration(float64(limit) * jitter * (dice(op, grown+int(n)) - 0.5))
+		if tick := t.Add(time.Duration(n)*limit + wander); tick.After(after) {
+			return tick
+		}
+	}
 }
 
 // step is the i-th interval (from 0) of an operation's schedule.
