@@ -33,11 +33,12 @@ type View interface {
 	Account(p Provider, key string) (*Account, error)
 }
 
-// Touched lists the records that an event changed.
+// Touched names the records that an event changed; nil: none.
 type Touched struct {
-	Jobs    []*Job
-	Remote  *Remote  // nil: none
-	Account *Account // nil: none
+	Job     *Job
+	Others  []*Job // further operations that own the remote job, which is a conflict
+	Remote  *Remote
+	Account *Account
 }
 
 // Apply folds one event of the stream into the records it concerns. Events must
@@ -101,7 +102,7 @@ func applyOperation(v View, rec *Recorded) (Touched, Verdict, error) {
 	if rec.Seq <= j.OpSeq {
 		return Touched{}, VerdictStale, nil
 	}
-	t := Touched{Jobs: []*Job{j}}
+	t := Touched{Job: j}
 	m := rec.mark()
 	if rec.Err != nil {
 		// It folds as nothing, but it stands on the subject: the fence has seen it.
@@ -137,6 +138,12 @@ func bindRemote(v View, j *Job, ref *RemoteRef, m Mark, t *Touched) error {
 		t.Remote = r
 	}
 	j.joinRemote(r)
+	for _, seq := range r.Unreadable {
+		j.hold(seq, WhyCritical)
+	}
+	if len(r.BoundOps) == 1 {
+		return nil // nobody else; the caller derives the operation itself
+	}
 	return shareRemote(v, r, m, t)
 }
 
@@ -224,7 +231,7 @@ func applySettled(v View, rec *Recorded) (Touched, Verdict, error) {
 		j.hold(rec.Seq, WhyUnreadable)
 	}
 	j.touch(m)
-	return Touched{Jobs: []*Job{j}}, verdictOf(rec, VerdictApplied), nil
+	return Touched{Job: j}, verdictOf(rec, VerdictApplied), nil
 }
 
 func applyAccount(v View, rec *Recorded) (Touched, Verdict, error) {
@@ -244,8 +251,11 @@ func applyAccount(v View, rec *Recorded) (Touched, Verdict, error) {
 }
 
 func (t *Touched) add(j *Job) {
-	if !slices.Contains(t.Jobs, j) {
-		t.Jobs = append(t.Jobs, j)
+	switch {
+	case t.Job == nil:
+		t.Job = j
+	case t.Job != j && !slices.Contains(t.Others, j):
+		t.Others = append(t.Others, j)
 	}
 }
 

@@ -17,16 +17,17 @@ type span struct {
 	due  time.Time
 }
 
+// fire keeps a firing. Two that share a generation and differ in what has passed
+// are two: the later one must not date the earlier one's word back.
 func (j *Job) fire(f Firing) {
 	i, ok := slices.BinarySearchFunc(j.Fired, f, func(x, f Firing) int {
-		return cmp.Or(cmp.Compare(x.Name, f.Name), cmp.Compare(x.Gen, f.Gen))
+		return cmp.Or(cmp.Compare(x.Name, f.Name), cmp.Compare(x.Gen, f.Gen), x.Due.Compare(f.Due))
 	})
 	if !ok {
 		j.Fired = slices.Insert(j.Fired, i, f)
 		return
 	}
-	x := &j.Fired[i]
-	x.Mark, x.Due = earliest(x.Mark, f.Mark), laterTime(x.Due, f.Due)
+	j.Fired[i].Mark = earliest(j.Fired[i].Mark, f.Mark)
 }
 
 // span gives the run of a clock from a start: as long as the operation's
@@ -58,15 +59,22 @@ func (j *Job) granted(c Clock) Grant {
 	return Grant{}
 }
 
-// lastFired returns a clock's highest fired generation, and its latest firing.
+// lastFired returns a clock's highest fired generation, and its latest firing. A
+// generation counts from its first firing: said once more, it is no news.
 func (j *Job) lastFired(c Clock) (int, Mark) {
-	gen, m := 0, Mark{}
-	for i := range j.Fired {
-		if f := &j.Fired[i]; f.Name == c {
-			gen, m = max(gen, f.Gen), latest(m, f.Mark)
+	gen, last, first := 0, Mark{}, Mark{}
+	for i := range j.Fired { // ordered by clock and generation
+		f := &j.Fired[i]
+		if f.Name != c {
+			continue
 		}
+		if f.Gen != gen {
+			last = latest(last, first)
+			gen, first = f.Gen, f.Mark
+		}
+		first = earliest(first, f.Mark)
 	}
-	return gen, m
+	return gen, latest(last, first)
 }
 
 // limit is how long a clock runs. One that nobody set would never run out, and
@@ -100,7 +108,10 @@ func (d Deadlines) of(c Clock) Duration {
 }
 
 func (j *Job) createSpan(c *creation) span {
-	from := c.newest.Ended // an answer without a decision; the fence forbids it
+	from := c.newest.Mark // of a window that nobody decided to open; the fence forbids it
+	if !from.Set() {
+		from = c.newest.Ended // nor this attempt
+	}
 	for i := range j.Attempts {
 		if a := &j.Attempts[i]; a.N == c.newest.Window && a.Set() {
 			from = a.Mark

@@ -107,7 +107,7 @@ type Firing struct {
 	Mark
 	Name Clock     `json:"name"`
 	Gen  int       `json:"gen"`
-	Due  time.Time `json:"due"` // the latest instant that this firing says has passed
+	Due  time.Time `json:"due"` // the instant that has passed
 }
 
 // Grant is more time, given by a person.

@@ -158,9 +158,11 @@ func (v *view) refold(j *events.Job) error {
 }
 
 func (v *view) mark(t events.Touched) {
-	for _, j := range t.Jobs {
-		key := events.JobBucketKey(j.Provider, j.Operation)
-		v.dirty[key] = v.records[key]
+	if t.Job != nil {
+		v.markJob(t.Job)
+	}
+	for _, j := range t.Others {
+		v.markJob(j)
 	}
 	if r := t.Remote; r != nil {
 		key := events.RemoteBucketKey(r.Provider, r.Ref.Key)
@@ -170,6 +172,11 @@ func (v *view) mark(t events.Touched) {
 		key := events.AccountBucketKey(a.Provider, a.Key)
 		v.dirty[key] = v.records[key]
 	}
+}
+
+func (v *view) markJob(j *events.Job) {
+	key := events.JobBucketKey(j.Provider, j.Operation)
+	v.dirty[key] = v.records[key]
 }
 
 func (v *view) dirtyKeys() int { return len(v.dirty) }

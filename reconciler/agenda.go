@@ -107,7 +107,7 @@ func (a *agenda) schedule(e *entry) {
 	e.action = a.next(e, now)
 	if e.action.Kind == events.ActNone {
 		a.unqueue(e)
-		if e.job.State.Settled() && e.job.AppliedSeq >= e.waitSeq {
+		if e.job.State.Settled() && e.job.AppliedSeq >= e.waitSeq && len(e.job.Questions()) == 0 {
 			delete(a.entries, e.job.Operation) // nothing is owed; an event brings it back
 		}
 		return

@@ -88,7 +88,7 @@ func (r *Reconciler) Gauge() {
 	r.cfg.Metrics.open.WithLabelValues(name).Set(float64(r.agenda.count(func(j *events.Job) bool {
 		return j.State == events.StateCreateUnknown || j.State == events.StateReconciling
 	})))
-	r.cfg.Metrics.review.WithLabelValues(name).Set(float64(r.agenda.count(func(j *events.Job) bool { return j.State.Suspended() })))
+	r.cfg.Metrics.review.WithLabelValues(name).Set(float64(r.agenda.count(func(j *events.Job) bool { return len(j.Questions()) > 0 })))
 }
 
 // Work takes steps as they come due until the context ends, and returns its
