@@ -75,7 +75,7 @@ func (s *Store) ConsumeIntents(ctx context.Context, workers int, fn func(context
 // cannot be decoded is acknowledged: it can never be acted on.
 func (s *Store) ConsumeSettled(ctx context.Context, workers int, fn func(context.Context, events.Recorded) error) error {
 	return s.consume(ctx, s.topology.Events.Name, "effects", s.cfg.Prefix+".events.*.settled.>", workers, func(ctx context.Context, m jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		rec := s.decode(m.Subject(), meta.Sequence.Stream, meta.Timestamp, m.Data())
+		rec := s.Decode(Message{Subject: m.Subject(), Seq: meta.Sequence.Stream, Time: meta.Timestamp, Data: m.Data()})
 		if rec.Err != nil {
 			s.cfg.Logger.Error("settlement cannot be read", "seq", rec.Seq, "err", rec.Err)
 			return nil

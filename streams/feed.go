@@ -237,7 +237,7 @@ func (t *Tail) Next(ctx context.Context, limit int) ([]events.Recorded, error) {
 		}
 		out := make([]events.Recorded, len(batch))
 		for i, m := range batch {
-			out[i] = t.feed.store.decode(m.Subject, m.Seq, m.Time, m.Data)
+			out[i] = t.feed.store.Decode(m.message())
 		}
 		return out, nil
 	}

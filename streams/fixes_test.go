@@ -289,3 +289,14 @@ func BenchmarkDecide(b *testing.B) {
 		}
 	}
 }
+
+// Without the flag beside the error, an event of a later version that must not be
+// passed over would be passed over.
+func TestCriticalSurvivesAnUnknownType(t *testing.T) {
+	t.Parallel()
+	doc := `{"specversion":"1.0","id":"x","type":"dev.pawl.op.dreamt.v1","subject":"acme.op.op_1","time":"2026-12-01T08:00:00Z","critical":true,"data":{}}`
+	rec := streams.Log{Prefix: "pawl"}.Decode(streams.Message{Subject: "pawl.events.acme.op.op_1", Seq: 7, Data: []byte(doc)})
+	if rec.Err == nil || !rec.Event.Critical || rec.Event.Subject != events.OperationSubject("acme", "op_1") {
+		t.Errorf("want an unknown, critical event of op_1, got %+v", rec)
+	}
+}

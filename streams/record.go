@@ -9,8 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/pawl-dev/pawl/events"
 )
 
 // Limits of the group commit.
@@ -25,103 +23,6 @@ const (
 
 // errClosed is what waits when the store closes.
 var errClosed = errors.New("store is closed")
-
-// Record implements events.Recorder.
-func (s *Store) Record(ctx context.Context, e events.Event) (events.Appended, error) {
-	ctx, cancel := withDeadline(ctx)
-	defer cancel()
-	got, err := s.record(ctx, e)
-	if err != nil || got.Outcome != events.Duplicate {
-		return got, err
-	}
-	same, err := s.sameContent(ctx, e, got.Seq)
-	if err != nil {
-		return events.Appended{}, err
-	}
-	if same {
-		return got, nil
-	}
-	// One id, two contents: a sender that reuses ids, or an attack. Both stay.
-	hash, err := events.ContentHash(e)
-	if err != nil {
-		return events.Appended{}, err
-	}
-	// The short suffix is for people; the long one for who forges eight digits.
-	id := e.ID
-	for _, n := range []int{8, len(hash)} {
-		suffix := "~" + hash[:n]
-		e.ID = id[:min(len(id), eventIDMax-len(suffix))] + suffix
-		got, err = s.record(ctx, e)
-		if err != nil {
-			return events.Appended{}, err
-		}
-		if got.Outcome == events.Stored {
-			got.Outcome = events.Collision
-			return got, nil
-		}
-		same, err := s.sameContent(ctx, e, got.Seq)
-		if err != nil {
-			return events.Appended{}, err
-		}
-		if same {
-			return got, nil
-		}
-	}
-	return events.Appended{}, fmt.Errorf("%w: id %.80q is taken with every suffix", events.ErrInvalidEvent, id)
-}
-
-// sameContent compares an event with what stands at the sequence that the
-// server called its duplicate. What was deleted cannot vouch for anything.
-func (s *Store) sameContent(ctx context.Context, e events.Event, seq uint64) (bool, error) {
-	var rec events.Recorded
-	for n := 0; ; n++ {
-		m, found, err := s.getMsg(ctx, s.topology.Events.Name, map[string]any{"seq": seq})
-		if err == nil && !found {
-			return false, nil
-		}
-		if err == nil {
-			rec = s.decode(m.Subject, m.Seq, m.Time, m.Data)
-			break
-		}
-		if !pause(ctx, n) {
-			return false, err
-		}
-	}
-	if rec.Err != nil || rec.Event.ID != e.ID {
-		return false, nil
-	}
-	ours, err := events.ContentHash(e)
-	if err != nil {
-		return false, err
-	}
-	theirs, err := events.ContentHash(rec.Event)
-	return err == nil && ours == theirs, nil
-}
-
-// record publishes one event under its id until it is acknowledged.
-func (s *Store) record(ctx context.Context, e events.Event) (events.Appended, error) {
-	body, err := events.Encode(e)
-	if err != nil {
-		return events.Appended{}, err
-	}
-	it := &pending{ctx: ctx, subject: s.subject(e.Subject), id: e.ID, body: body, done: make(chan result, 1)}
-	for n := 0; ; n++ {
-		r := s.committer.submit(ctx, it)
-		if r.err == nil {
-			out := events.Appended{Outcome: events.Stored, Seq: r.seq}
-			if r.duplicate {
-				out.Outcome = events.Duplicate
-			}
-			return out, nil
-		}
-		if isRefused(r.err) {
-			return events.Appended{}, unavailable("append evidence", r.err)
-		}
-		if !pause(ctx, n) {
-			return events.Appended{}, fmt.Errorf("%w: append evidence: %w (last: %w)", events.ErrUnavailable, context.Cause(ctx), r.err)
-		}
-	}
-}
 
 // pending is one event that waits for its acknowledgement.
 type pending struct {

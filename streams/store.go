@@ -98,6 +98,8 @@ func (c Config) validate() error {
 // Store is one installation's streams and buckets. Its methods may be called
 // concurrently.
 type Store struct {
+	Log // the event stream, through the store's own wire
+
 	refused  atomic.Pointer[string] // why the last append was not stored, nil: it was
 	cfg      Config
 	nc       *nats.Conn
@@ -124,6 +126,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	s := &Store{cfg: cfg, nc: nc, js: js}
+	s.Log = Log{Wire: natsWire{s}, Prefix: cfg.Prefix}
 	if err := s.ensure(ctx, given); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -179,9 +182,6 @@ func (s *Store) LedgerID() string { return s.ledgerID }
 
 // Objects is the store of what is too large for an event.
 func (s *Store) Objects() events.Objects { return s.objects }
-
-// subject gives an event's full NATS subject.
-func (s *Store) subject(x events.Subject) string { return s.cfg.Prefix + ".events." + x.String() }
 
 // LastSeq is the last sequence of the event stream.
 func (s *Store) LastSeq(ctx context.Context) (uint64, error) {
