@@ -81,7 +81,7 @@ func (p *Projector) Applied() uint64 { return p.applied.Load() }
 // context's cause, ErrFenced when another projector took over, and
 // ErrLedgerRegressed when the stream has lost history.
 func (p *Projector) Run(ctx context.Context) error {
-	if err := p.takeOver(ctx); err != nil {
+	if err := p.TakeOver(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -95,15 +95,16 @@ func (p *Projector) Run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read stream: %w", err)
 		}
-		if err := p.fold(ctx, recs); err != nil {
+		if err := p.Fold(ctx, recs); err != nil {
 			return err
 		}
 	}
 }
 
-// takeOver verifies the checkpoint against the stream and writes a new owner,
-// which fences whoever wrote the last one.
-func (p *Projector) takeOver(ctx context.Context) error {
+// TakeOver verifies the checkpoint against the stream and writes a new owner,
+// which fences whoever wrote the last one. It returns ErrLedgerRegressed,
+// ErrFoldVersion or ErrFenced when there is nothing to take over.
+func (p *Projector) TakeOver(ctx context.Context) error {
 	c, rev, err := p.cfg.Bucket.Checkpoint(ctx)
 	if err != nil {
 		return fmt.Errorf("read checkpoint: %w", err)
@@ -164,8 +165,9 @@ func (p *Projector) verify(ctx context.Context, c events.Checkpoint) error {
 	return nil
 }
 
-// fold applies the events and commits, in one or more commits.
-func (p *Projector) fold(ctx context.Context, recs []events.Recorded) error {
+// Fold applies the next events of the stream and commits, in one or more commits.
+// Run calls it; it is open so that the steps can be taken one by one.
+func (p *Projector) Fold(ctx context.Context, recs []events.Recorded) error {
 	for i, rec := range recs {
 		p.view.current = rec
 		touched, verdict, err := events.Apply(p.view, rec)

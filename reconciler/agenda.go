@@ -154,7 +154,7 @@ func (a *agenda) take(ctx context.Context) (*entry, error) {
 		if e != nil {
 			return e, nil
 		}
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(min(wait, idleWait))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -183,7 +183,7 @@ func (a *agenda) pop() (*entry, time.Duration) {
 			return nil, idleWait
 		}
 		if at := e.action.At; at.After(now) {
-			return nil, min(at.Sub(now), idleWait)
+			return nil, at.Sub(now)
 		}
 		fresh := a.next(e, now)
 		if fresh.Kind == events.ActNone || fresh.At.After(now) || classOf(fresh) != e.class {

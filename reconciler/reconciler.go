@@ -20,7 +20,7 @@ type Ledger interface {
 	events.Reader
 }
 
-// Config is what one provider's reconciler needs. All fields are required.
+// Config is what one provider's reconciler needs. All fields but Wait are required.
 type Config struct {
 	Ledger    Ledger
 	Objects   events.Objects
@@ -29,9 +29,12 @@ type Config struct {
 	PublicURL string // base of callback URLs, without a trailing slash
 	MasterKey events.Secret
 	Now       func() time.Time
-	Entropy   io.Reader // safe for concurrent use
-	Logger    *slog.Logger
-	Metrics   *Metrics
+	// Wait pauses between two tries and reports false when the context ended
+	// first; nil: a timer.
+	Wait    func(ctx context.Context, d time.Duration) bool
+	Entropy io.Reader // safe for concurrent use
+	Logger  *slog.Logger
+	Metrics *Metrics
 }
 
 // Bounds of one step.
@@ -57,6 +60,9 @@ type Reconciler struct {
 
 // New returns a reconciler that knows no job yet.
 func New(cfg Config) *Reconciler {
+	if cfg.Wait == nil {
+		cfg.Wait = wait
+	}
 	r := &Reconciler{cfg: cfg, policy: cfg.Provider.Policy(), log: cfg.Logger.With("provider", string(cfg.Provider.Name()))}
 	r.agenda = newAgenda(cfg.Provider.ConcurrencyMax(), cfg.Now, func(e *entry, now time.Time) events.Action {
 		return events.Next(e.job, r.policy, now, e.memory)
@@ -99,13 +105,29 @@ func (r *Reconciler) Work(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		job, action, memory := r.agenda.snapshot(e)
-		s := &step{r: r, job: job, action: action}
-		err = s.guarded(ctx)
-		r.agenda.done(e, func(e *entry) { r.remember(e, s, memory, err) })
-		if err != nil && ctx.Err() == nil {
-			r.log.Warn("step failed, will be taken again", "operation", string(job.Operation), "step", string(action.Kind), "err", err)
-		}
+		r.perform(ctx, e)
+	}
+}
+
+// Step takes the one step that is due, if there is one, and returns. Else it says
+// how long to wait, as far as it knows. Work does the same with several workers
+// and waits by itself.
+func (r *Reconciler) Step(ctx context.Context) (taken bool, after time.Duration) {
+	e, after := r.agenda.pop()
+	if e == nil {
+		return false, after
+	}
+	r.perform(ctx, e)
+	return true, 0
+}
+
+func (r *Reconciler) perform(ctx context.Context, e *entry) {
+	job, action, memory := r.agenda.snapshot(e)
+	s := &step{r: r, job: job, action: action}
+	err := s.guarded(ctx)
+	r.agenda.done(e, func(e *entry) { r.remember(e, s, memory, err) })
+	if err != nil && ctx.Err() == nil {
+		r.log.Warn("step failed, will be taken again", "operation", string(job.Operation), "step", string(action.Kind), "err", err)
 	}
 }
 
@@ -226,7 +248,7 @@ func (s *step) record(ctx context.Context, subject events.Subject, id string, da
 			s.repeat = got.Outcome == events.Duplicate
 			return nil
 		}
-		if !errors.Is(err, events.ErrUnavailable) || !wait(ctx, errorPause) {
+		if !errors.Is(err, events.ErrUnavailable) || !s.r.cfg.Wait(ctx, errorPause) {
 			s.r.log.Error("what was learned could not be stored", "operation", string(s.job.Operation), "event_id", id, "err", err)
 			return fmt.Errorf("record %s: %w", data.Type(), err)
 		}

@@ -77,7 +77,7 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// Config is what a runner needs. All fields but Policy are required.
+// Config is what a runner needs. All fields but Policy and Wait are required.
 type Config struct {
 	Ledger    Ledger
 	Jobs      Jobs
@@ -86,9 +86,12 @@ type Config struct {
 	Targets   []Target
 	Policy    Policy
 	Now       func() time.Time
-	Entropy   io.Reader // safe for concurrent use
-	Logger    *slog.Logger
-	Metrics   *Metrics
+	// Wait pauses between two tries and reports false when the context ended
+	// first; nil: a timer.
+	Wait    func(ctx context.Context, d time.Duration) bool
+	Entropy io.Reader // safe for concurrent use
+	Logger  *slog.Logger
+	Metrics *Metrics
 }
 
 // ErrNotFolded means that the bucket has not seen the settlement yet; the
@@ -123,6 +126,9 @@ const refreshAfter = time.Second
 // New checks the targets and returns a runner.
 func New(cfg Config) (*Runner, error) {
 	cfg.Policy = cfg.Policy.withDefaults()
+	if cfg.Wait == nil {
+		cfg.Wait = wait
+	}
 	r := &Runner{cfg: cfg, targets: map[string]*target{}, owed: map[events.OperationID]*owing{}}
 	for _, t := range cfg.Targets {
 		made, err := newTarget(t)
@@ -213,18 +219,31 @@ func (r *Runner) Work(ctx context.Context) error {
 	}
 }
 
+// Step runs the one effect that is due, if there is one, and returns. Work does
+// the same and waits by itself.
+func (r *Runner) Step(ctx context.Context) (taken bool, err error) {
+	o := r.due(r.cfg.Now())
+	if o == nil {
+		return false, nil
+	}
+	return true, r.run(ctx, o)
+}
+
 // due takes one job that owes something due, nil if there is none. What is due
 // is few but for an outage of a target, so it is searched, not sorted.
 func (r *Runner) due(now time.Time) *owing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var first *owing
 	for _, o := range r.owed {
-		if r.ready(o, now) {
-			o.busy = true
-			return o
+		if r.ready(o, now) && (first == nil || o.job.Operation < first.job.Operation) {
+			first = o
 		}
 	}
-	return nil
+	if first != nil {
+		first.busy = true
+	}
+	return first
 }
 
 func (r *Runner) claimEntry(op events.OperationID, now time.Time) *owing {

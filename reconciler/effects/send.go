@@ -117,18 +117,23 @@ func (r *Runner) effect(ctx context.Context, j *events.Job, d events.EffectDue) 
 // record stores what a target answered, again while the store refuses: without
 // it the effect is sent once more when the claim's lease ends.
 func (r *Runner) record(ctx context.Context, e events.Event) (events.Appended, error) {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
 	for {
 		got, err := r.cfg.Ledger.Record(ctx, e)
-		if err == nil || !errors.Is(err, events.ErrUnavailable) {
+		if err == nil || !errors.Is(err, events.ErrUnavailable) || !r.cfg.Wait(ctx, time.Second) {
 			return got, err
 		}
-		select {
-		case <-ctx.Done():
-			return got, err
-		case <-ticker.C:
-		}
+	}
+}
+
+// wait pauses and reports false when the context ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
 	}
 }
 
