@@ -145,8 +145,13 @@ func (q *plan) settled() {
 	if r == nil || !j.Prepared.Contract.Status {
 		return
 	}
-	if m := r.dissent(); m.Seq > r.goodRead().Seq && q.m.Polled.Before(m.At) {
-		q.read(b.Remote, r, m.At)
+	if m := r.dissent(); m.Seq > max(r.goodRead().Seq, r.Gone.Seq) {
+		// At once, and again until a read has judged it: one that failed has not.
+		at := m.At
+		if !q.m.Polled.Before(at) {
+			at = nextTick(j.Operation, m.At, q.m.Polled, q.p.PollBase, q.p.ReconcileCap, q.p.PollJitter)
+		}
+		q.read(b.Remote, r, at)
 	}
 	if q.p.WatchWindow > 0 {
 		at := q.slow(last.At)

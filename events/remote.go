@@ -330,7 +330,8 @@ func (r *Remote) Changes(g Reading) bool {
 	}
 	run := &r.Runs[i]
 	if g.State.Terminal() {
-		return !slices.ContainsFunc(run.Confirms, func(c Claim) bool { return c.State == g.State })
+		return r.dissent().Seq > r.goodRead().Seq || // it is judged, and that must show
+			!slices.ContainsFunc(run.Confirms, func(c Claim) bool { return c.State == g.State })
 	}
 	if run.Alive.Seq == 0 || run.Alive.Seq < max(r.newest().lastClaim().Seq, r.Gone.Seq) {
 		return true
@@ -358,8 +359,11 @@ func (r *Remote) bind(op OperationID) bool {
 }
 
 // Contrary is the sequence of the latest evidence that a read can contradict: a
-// terminal claim or "no such job"; 0 if there is none.
-func (r *Remote) Contrary() uint64 { return max(r.newest().lastClaim().Seq, r.Gone.Seq) }
+// terminal claim, "no such job", or news of a run that no read has seen; 0 if
+// there is none.
+func (r *Remote) Contrary() uint64 {
+	return max(r.newest().lastClaim().Seq, r.Gone.Seq, r.dissent().Seq)
+}
 
 // IsGone reports whether "no such job" is newer than the last good read.
 func (r *Remote) IsGone() bool { return r.gone() }

@@ -356,6 +356,9 @@ func (s *Server) Changed(after uint64) (values map[string][]byte, now uint64) {
 	return values, s.revision
 }
 
+// Revision is the bucket's latest.
+func (s *Server) Revision() uint64 { return s.revision }
+
 // Values returns all that the bucket holds, without the checkpoint.
 func (s *Server) Values() map[string][]byte {
 	out := map[string][]byte{}
