@@ -137,16 +137,11 @@ func (w *world) drainOf() (uint64, string) {
 	if rev == w.cachedRevision && rev > 0 {
 		return rev, w.cached
 	}
-	values := w.server.Values()
 	for n := range w.habits.operations {
 		op := events.OperationID(fmt.Sprintf("op-%d", n+1))
-		data := values[events.JobBucketKey(simProvider, op)]
-		if data == nil {
+		j := w.record(events.JobBucketKey(simProvider, op))
+		if j == nil {
 			return rev, fmt.Sprintf("%s has no record", op)
-		}
-		j, err := events.DecodeJob(data)
-		if err != nil {
-			return rev, err.Error()
 		}
 		switch {
 		case len(j.Questions()) > 0 && len(j.OpenReviews()) == len(j.Questions()):
@@ -297,11 +292,10 @@ func (w *world) checkOperation(op events.OperationID, recs []events.Recorded) {
 }
 
 func (w *world) stateOf(op events.OperationID) events.State {
-	j, err := events.DecodeJob(w.server.Values()[events.JobBucketKey(simProvider, op)])
-	if err != nil {
-		return ""
+	if j := w.record(events.JobBucketKey(simProvider, op)); j != nil {
+		return j.State
 	}
-	return j.State
+	return ""
 }
 
 // checkSettlement: what was announced is what happened.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ func run() int {
 	seed := flag.Uint64("seed", 0, "run this one schedule and tell it; 0: many")
 	workers := flag.Int("workers", runtime.GOMAXPROCS(0), "schedules at a time")
 	flag.Parse()
+	debug.SetGCPercent(400) // short lives, little memory
 	var err error
 	if common, err = newShared(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -83,13 +83,12 @@ func (w *world) cancel(op events.OperationID, at time.Time) {
 	w.park(at, nil)
 	log := w.server.Log("pawl", nil)
 	for range 20 {
-		data := w.server.Values()[events.JobBucketKey(simProvider, op)]
-		if data == nil {
+		j := w.record(events.JobBucketKey(simProvider, op))
+		if j == nil {
 			w.park(w.now.Add(5*time.Second), nil)
 			continue
 		}
-		j, err := events.DecodeJob(data)
-		if err != nil || j.State.Settled() || j.Cancel.Set() {
+		if j.State.Settled() || j.Cancel.Set() {
 			return
 		}
 		w.current.proc = nil

@@ -7,7 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"sort"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,6 +51,7 @@ type world struct {
 	points, kills  int
 	cachedRevision uint64 // of what undrained said last
 	cached         string
+	records        map[string]known
 	decoded        []events.Recorded // of the stream, as far as somebody asked
 	violations     []string
 	story          io.Writer // told step by step; nil: not
@@ -107,7 +109,7 @@ func newShared() (*shared, error) {
 func newWorld(seed uint64, d defect, story io.Writer) *world {
 	w := &world{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 0x70617768)), defect: d, now: dawn, faulty: true,
-		leases: map[string]lease{}, doors: map[*process]*ingress.Ingress{}, story: story,
+		leases: map[string]lease{}, records: map[string]known{}, doors: map[*process]*ingress.Ingress{}, story: story,
 	}
 	w.habits = draw(w.rng)
 	if d.habits != nil {
@@ -360,11 +362,8 @@ func (w *world) project(a *actor, log ledger) {
 				w.park(w.now.Add(leaseTime/3), func() bool { return w.server.LastSeq() > after })
 				continue
 			}
-			recs := make([]events.Recorded, len(msgs))
-			for i, m := range msgs {
-				recs[i] = log.Decode(m)
-			}
-			err = p.Fold(a.proc.ctx, recs)
+			first, last := msgs[0].Seq, msgs[len(msgs)-1].Seq
+			err = p.Fold(a.proc.ctx, slices.Clone(w.stream()[first-1:last]))
 		}
 		w.haltOn(err)
 		if !a.dead() {
@@ -376,23 +375,39 @@ func (w *world) project(a *actor, log ledger) {
 // watch hands every change of the bucket to observe, in the order of keys, and
 // returns the revision to go on from.
 func (w *world) watch(after uint64, observe func(*events.Job)) uint64 {
-	values, now := w.server.Changed(after)
-	keys := make([]string, 0, len(values))
-	for k := range values {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
+	keys, now := w.server.Changed(after)
 	for _, k := range keys {
-		if len(k) > 3 && k[:3] == events.JobBucketPrefix {
-			j, err := events.DecodeJob(values[k])
-			if err != nil {
-				w.violate("I0", "record %s: %v", k, err)
-				continue
+		if strings.HasPrefix(k, events.JobBucketPrefix) {
+			if j := w.record(k); j != nil {
+				observe(j)
 			}
-			observe(j)
 		}
 	}
 	return now
+}
+
+// record is a job as the bucket has it, nil if it has none. It is decoded once
+// for all who look: a record is never changed once observed.
+func (w *world) record(key string) *events.Job {
+	data, rev := w.server.Peek(key)
+	if rev == 0 {
+		return nil
+	}
+	if c := w.records[key]; c.revision == rev {
+		return c.job
+	}
+	j, err := events.DecodeJob(data)
+	if err != nil {
+		w.violate("I0", "record %s: %v", key, err)
+		return nil
+	}
+	w.records[key] = known{rev, j}
+	return j
+}
+
+type known struct {
+	revision uint64
+	job      *events.Job
 }
 
 func (w *world) reconcilers(p *process, port reconciler.Ledger, random io.Reader) {

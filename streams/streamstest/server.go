@@ -8,6 +8,7 @@
 package streamstest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,7 +74,6 @@ type value struct {
 type change struct {
 	revision uint64
 	key      string
-	data     []byte
 }
 
 // New returns an empty server.
@@ -96,6 +96,8 @@ func (s *Server) point(call string, after bool) error {
 	}
 	return s.Point(Point{Call: call, After: after})
 }
+
+func bySeq(m streams.Message, seq uint64) int { return cmp.Compare(m.Seq, seq) }
 
 // wire implements streams.Wire over the server.
 type wire struct {
@@ -194,7 +196,7 @@ func (w wire) FirstAfter(ctx context.Context, subject string, seq uint64) (strea
 	if err := w.s.point("first_after", false); err != nil {
 		return streams.Message{}, false, err
 	}
-	i, _ := slices.BinarySearchFunc(w.s.messages, seq+1, func(m streams.Message, seq uint64) int { return int(int64(m.Seq) - int64(seq)) })
+	i, _ := slices.BinarySearchFunc(w.s.messages, seq+1, bySeq)
 	for ; i < len(w.s.messages); i++ {
 		if m := w.s.messages[i]; m.Subject == subject || (strings.ContainsAny(subject, "*>") && matches(subject, m.Subject)) {
 			return m, true, nil
@@ -208,7 +210,7 @@ func (w wire) At(ctx context.Context, seq uint64) (streams.Message, bool, error)
 	if err := w.s.point("at", false); err != nil {
 		return streams.Message{}, false, err
 	}
-	i, ok := slices.BinarySearchFunc(w.s.messages, seq, func(m streams.Message, seq uint64) int { return int(int64(m.Seq) - int64(seq)) })
+	i, ok := slices.BinarySearchFunc(w.s.messages, seq, bySeq)
 	if !ok {
 		return streams.Message{}, false, nil
 	}
@@ -224,7 +226,7 @@ func (s *Server) Tail(after uint64, limit int) ([]streams.Message, error) {
 	if err := s.point("tail", false); err != nil {
 		return nil, err
 	}
-	i, _ := slices.BinarySearchFunc(s.messages, after+1, func(m streams.Message, seq uint64) int { return int(int64(m.Seq) - int64(seq)) })
+	i, _ := slices.BinarySearchFunc(s.messages, after+1, bySeq)
 	return s.messages[i:min(i+limit, len(s.messages))], nil
 }
 
@@ -235,7 +237,7 @@ func (s *Server) Messages() []streams.Message { return s.messages }
 // Truncate cuts the stream after a sequence, as a power cut does to a tail that
 // was not synced. What the bucket has folded stays.
 func (s *Server) Truncate(after uint64) {
-	i, _ := slices.BinarySearchFunc(s.messages, after+1, func(m streams.Message, seq uint64) int { return int(int64(m.Seq) - int64(seq)) })
+	i, _ := slices.BinarySearchFunc(s.messages, after+1, bySeq)
 	s.messages = slices.Clone(s.messages[:i])
 	clear(s.last)
 	for _, m := range s.messages {
@@ -335,7 +337,7 @@ func (s *Server) write(call string, all []events.Change, revs *[]uint64) error {
 		data := slices.Clone(ch.Value)
 		s.values[ch.Key] = value{data, s.revision}
 		if ch.Key != events.CheckpointKey {
-			s.changes = append(s.changes, change{s.revision, ch.Key, data})
+			s.changes = append(s.changes, change{s.revision, ch.Key})
 		}
 		*revs = append(*revs, s.revision)
 	}
@@ -345,15 +347,21 @@ func (s *Server) write(call string, all []events.Change, revs *[]uint64) error {
 	return nil
 }
 
-// Changed returns the values that were written after a revision, and the
+// Changed returns the keys that were written after a revision, in order, and the
 // revision to ask from next: what a watch of the bucket shows.
-func (s *Server) Changed(after uint64) (values map[string][]byte, now uint64) {
-	values = map[string][]byte{}
-	i, _ := slices.BinarySearchFunc(s.changes, after+1, func(c change, rev uint64) int { return int(int64(c.revision) - int64(rev)) })
+func (s *Server) Changed(after uint64) (keys []string, now uint64) {
+	i, _ := slices.BinarySearchFunc(s.changes, after+1, func(c change, rev uint64) int { return cmp.Compare(c.revision, rev) })
 	for _, c := range s.changes[i:] {
-		values[c.key] = c.data
+		keys = append(keys, c.key)
 	}
-	return values, s.revision
+	slices.Sort(keys)
+	return slices.Compact(keys), s.revision
+}
+
+// Peek reads a value as nobody's call: for whoever checks, and for watches.
+func (s *Server) Peek(key string) ([]byte, uint64) {
+	v := s.values[key]
+	return v.data, v.revision
 }
 
 // Revision is the bucket's latest.
