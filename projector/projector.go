@@ -39,7 +39,8 @@ type Ledger interface {
 	LedgerID() string
 }
 
-// Config is what a projector needs. All fields but Policy and Park are required.
+// Config is what a projector needs. All fields but Policy, Park and Wait are
+// required.
 type Config struct {
 	Ledger Ledger
 	Bucket events.Bucket
@@ -50,7 +51,10 @@ type Config struct {
 	// Park keeps a note of an event that cannot be read, with the reason, where a
 	// person finds it. It may be called again for the same event. An error that
 	// wraps events.ErrUnavailable is tried again; nil: only the count tells.
-	Park    func(ctx context.Context, rec events.Recorded) error
+	Park func(ctx context.Context, rec events.Recorded) error
+	// Wait pauses between two tries and reports false when the context ended
+	// first; nil: a timer.
+	Wait    func(ctx context.Context, d time.Duration) bool
 	Owner   string // fresh for each process
 	Now     func() time.Time
 	Logger  *slog.Logger
@@ -70,6 +74,9 @@ type Projector struct {
 func New(cfg Config) *Projector {
 	if cfg.Policy == nil {
 		cfg.Policy = func(events.Provider) events.Policy { return events.Policy{}.WithDefaults() }
+	}
+	if cfg.Wait == nil {
+		cfg.Wait = wait
 	}
 	return &Projector{cfg: cfg, view: newView(cfg.Ledger, cfg.Bucket)}
 }
@@ -211,7 +218,7 @@ func (p *Projector) park(ctx context.Context, rec events.Recorded) error {
 			p.cfg.Logger.Error("a broken event could not be noted", "seq", rec.Seq, "err", err)
 			return nil // the count and the held operation tell of it
 		}
-		if !wait(ctx, parkPause) {
+		if !p.cfg.Wait(ctx, parkPause) {
 			return context.Cause(ctx)
 		}
 	}
@@ -257,7 +264,7 @@ func (p *Projector) commit(ctx context.Context) error {
 			return fmt.Errorf("commit: %w", err)
 		}
 		p.cfg.Logger.Warn("commit waits for the store", "err", err, "seq", p.ckpt.Seq)
-		if !wait(ctx, pause) {
+		if !p.cfg.Wait(ctx, pause) {
 			return context.Cause(ctx)
 		}
 		pause = min(2*pause, 5*time.Second)

@@ -80,6 +80,7 @@ func (w *world) checkEffect(r events.Request) {
 		return
 	}
 	claimed := false
+	sendBy := time.Time{}
 	for _, rec := range w.stream() {
 		if rec.Event.Subject.Kind != events.SubjectOperation || rec.Event.Subject.Key != m.Operation {
 			continue
@@ -89,7 +90,14 @@ func (w *world) checkEffect(r events.Request) {
 			if d.G == m.Generation && string(d.State) == m.State {
 				claimed = true
 			}
+		case *events.EffectClaimed:
+			if d.G == m.Generation && d.SendBy.After(sendBy) {
+				sendBy = d.SendBy
+			}
 		}
+	}
+	if w.now.After(sendBy.Add(16 * time.Second)) { // on the wire for as long as its caller waits
+		w.violate("I4", "%s: an effect %s after the last claim had to leave", m.Operation, w.now.Sub(sendBy))
 	}
 	if !claimed {
 		w.violate("I8", "%s: an effect of settlement %d (%s), which does not exist", m.Operation, m.Generation, m.State)
@@ -223,6 +231,7 @@ func (w *world) checkFold(recs []events.Recorded) {
 // checkStream asks what holds for the history as a whole.
 func (w *world) checkStream(recs []events.Recorded) {
 	ids := map[string]uint64{}
+	pauses := map[string]int{}
 	delivered := map[string]bool{}
 	for _, rec := range recs {
 		e := rec.Event
@@ -234,6 +243,11 @@ func (w *world) checkStream(recs []events.Recorded) {
 		switch d := e.Data.(type) {
 		case *events.Observed:
 			delivered[d.Delivery] = true
+		case *events.PollDeferred:
+			key := fmt.Sprintf("%s %s %d", e.Subject, d.Reason, e.Time.Unix()/300)
+			if pauses[key]++; pauses[key] > 2 {
+				w.violate("I21", "%s: a pause is told %d times in five minutes", key, pauses[key])
+			}
 		case *events.WebhookUnreadable:
 			delivered[d.Delivery] = true
 		}
@@ -281,14 +295,35 @@ func (w *world) checkOperation(op events.OperationID, recs []events.Recorded) {
 		}
 	}
 	state := w.stateOf(op)
-	honours := w.habits.provider == "token" && !w.habits.blindToTokens
-	if honours && w.habits.forgets == 0 && len(jobs) > 1 {
-		w.violate("I3", "%s: %d jobs at a provider that honours tokens", op, len(jobs))
-	}
+	w.checkJobs(op, state, jobs)
 	if last == nil || state == events.StateReversed || state == events.StateConflict {
 		return
 	}
 	w.checkSettlement(op, last, jobs, mine)
+}
+
+// checkJobs: one job where the provider's contract makes that possible. One that
+// is searched can only promise it if nothing arrives after its caller gave up.
+func (w *world) checkJobs(op events.OperationID, state events.State, jobs []*remoteJob) {
+	h := &w.habits
+	one := (h.provider == "token" && !h.blindToTokens && h.forgets == 0) || (h.provider == "seek" && h.late == 0)
+	if one && len(jobs) > 1 {
+		w.violate("I3", "%s: %d jobs at a provider of kind %s", op, len(jobs), h.provider)
+	}
+	bound := map[string]bool{}
+	if j := w.record(events.JobBucketKey(simProvider, op)); j != nil {
+		for _, b := range j.Bound {
+			bound[b.Remote.ID] = true
+		}
+	}
+	if len(bound) > 1 && state != events.StateConflict {
+		w.violate("I16", "%s: %d jobs are known, and it is %s", op, len(bound), state)
+	}
+	for _, r := range w.received {
+		if r.operation == string(op) && !r.proc.killed && !bound[r.job] {
+			w.violate("I25", "%s: the answer that named %s was received and is not stored", op, r.job)
+		}
+	}
 }
 
 func (w *world) stateOf(op events.OperationID) events.State {

@@ -15,6 +15,9 @@ type defect struct {
 	wrapLedger func(w *world, l ledger) reconciler.Ledger
 	wrapCaller func(w *world, c events.Caller) events.Caller
 	wrapBucket func(w *world, s *streamstest.Server) events.Bucket
+	// killAt kills the process that is at this point; 0: none. It is no mistake of
+	// ours, it is how every point is tried.
+	killAt int
 	// habits make the occasion for the mistake frequent.
 	habits func(h *habits)
 }

@@ -50,7 +50,7 @@ func draw(r *rand.Rand) habits {
 	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 	h := habits{
 		provider: []string{"token", "token", "seek", "push"}[r.IntN(4)], operations: 1 + r.IntN(3), processes: 1 + r.IntN(2), workers: 1 + r.IntN(2),
-		kill: some(0.05), deaf: some(0.05), lost: some(0.08), swap: 0.1 + 0.5*r.Float64(), pause: some(0.02), pauseMax: upTo(3 * time.Minute),
+		kill: some(0.12), deaf: some(0.05), lost: some(0.08), swap: 0.1 + 0.5*r.Float64(), pause: some(0.02), pauseMax: upTo(3 * time.Minute),
 		unsent: some(0.2), vanish: some(0.2), dropAnswer: some(0.3), garble: some(0.1), busy: some(0.3), late: some(0.1), reject: some(0.1), throttle: some(0.2),
 		lag: upTo(4 * time.Second), duration: time.Second + upTo(10*time.Minute), rerun: some(0.05), lie: some(0.15), mute: r.IntN(6) == 0,
 		dropHook: some(0.5), twiceHook: some(0.5), delayHook: upTo(time.Minute),

@@ -106,7 +106,29 @@ func (w *world) call(ctx context.Context, r events.Request, skipSendBy bool) eve
 	if w.point("call", true) != nil {
 		return events.Response{Failure: events.CallBroken, Detail: "killed"}
 	}
+	w.receive(r, answer)
 	return answer
+}
+
+// received is a create answer that reached its caller whole.
+type received struct {
+	operation, job string
+	proc           *process
+}
+
+func (w *world) receive(r events.Request, answer events.Response) {
+	var out struct {
+		ID string `json:"id"`
+	}
+	var in struct {
+		Reference string `json:"reference"`
+	}
+	if r.Method != http.MethodPost || answer.Status/100 != 2 || !strings.HasPrefix(r.URL, providerURL) {
+		return
+	}
+	if json.Unmarshal(answer.Body, &out) == nil && json.Unmarshal(r.Body, &in) == nil && out.ID != "" {
+		w.received = append(w.received, received{in.Reference, out.ID, w.current.proc})
+	}
 }
 
 // spawnLate lets a request arrive after its caller gave up: it was on the wire.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +17,7 @@ type outcome struct {
 	kills      int
 	points     int
 	events     int
+	hash       string // of the stream
 	violations []string
 }
 
@@ -30,12 +33,18 @@ const (
 func play(seed uint64, d defect, story io.Writer) outcome {
 	w := newWorld(seed, d, story)
 	defer w.close()
+	w.play()
+	return outcome{seed: seed, kills: w.kills, points: w.points, events: len(w.server.Messages()), hash: w.hash(), violations: w.violations}
+}
+
+// play performs the world's schedule.
+func (w *world) play() {
 	w.tell("habits: %+v", w.habits)
 	w.wishes()
 	for range w.habits.processes {
 		w.procs = append(w.procs, w.born())
 	}
-	w.spin(safetySteps, dawn.Add(time.Duration(w.rng.Int64N(int64(safetyTime)))), func() bool { return len(w.violations) > 0 || w.halted })
+	w.spin(safetySteps, dawn.Add(2*time.Minute+time.Duration(w.rng.Int64N(int64(safetyTime)))), func() bool { return len(w.violations) > 0 || w.halted })
 	if w.habits.truncate > 0 && !w.halted {
 		w.powerCut()
 	}
@@ -52,7 +61,15 @@ func play(seed uint64, d defect, story io.Writer) outcome {
 		w.check()
 	}
 	w.tellStream()
-	return outcome{seed: seed, kills: w.kills, points: w.points, events: len(w.server.Messages()), violations: w.violations}
+}
+
+// hash is of the whole stream: the same seed gives the same.
+func (w *world) hash() string {
+	h := sha256.New()
+	for _, m := range w.server.Messages() {
+		_, _ = fmt.Fprintf(h, "%d %s %s\n", m.Seq, m.Subject, m.Data) // a hash never fails
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // wishes draws what producers want.

@@ -47,6 +47,7 @@ type world struct {
 	intents      []*intent
 	acknowledged []string // webhook deliveries that were answered 2xx
 	deliveries   int
+	received     []received // create answers that reached their callers
 
 	points, kills  int
 	cachedRevision uint64 // of what undrained said last
@@ -158,6 +159,10 @@ func (w *world) point(call string, after bool) error {
 		return errKilled
 	}
 	w.points++
+	if w.points == w.defect.killAt && a.proc != nil {
+		w.kill(a.proc)
+		return errKilled
+	}
 	h := &w.habits
 	if a.proc != nil && w.chance(h.kill) {
 		w.kill(a.proc)
@@ -238,6 +243,29 @@ type ledger struct {
 
 func (l ledger) LedgerID() string { return l.id() }
 
+// judged compares what the append rule says of each decision with the stream.
+type judged struct {
+	reconciler.Ledger
+	w *world
+}
+
+func (l judged) Decide(ctx context.Context, expected uint64, e events.Event) (events.Appended, error) {
+	got, err := l.Ledger.Decide(ctx, expected, e)
+	if err != nil || e.Claim == "" {
+		return got, err // unknown is always allowed to be said
+	}
+	stored := false
+	for _, rec := range l.w.stream() {
+		if rec.Event.ID == e.ID && rec.Event.Subject == e.Subject && (rec.Event.Claim == e.Claim || events.SameAnnouncement(rec.Event, e)) {
+			stored = true
+		}
+	}
+	if stored != (got.Outcome == events.Stored) {
+		l.w.violate("I26", "decision %s is called %s, and that it stands is %t", e.ID, got.Outcome, stored)
+	}
+	return got, nil
+}
+
 // born starts a process with all its roles.
 func (w *world) born() *process {
 	w.births++
@@ -249,7 +277,7 @@ func (w *world) born() *process {
 		}),
 		id: w.ledgerID,
 	}
-	port := w.defect.ledger(w, log)
+	port := judged{w.defect.ledger(w, log), w}
 	random := entropy{rand.New(rand.NewPCG(w.rng.Uint64(), w.rng.Uint64()))}
 	clock := func() time.Time { return w.now }
 	door, err := ingress.New(ingress.Config{
@@ -311,7 +339,7 @@ func (w *world) hold(role string, p *process) bool {
 func (w *world) projector(log ledger) *projector.Projector {
 	w.births++
 	return projector.New(projector.Config{
-		Ledger: log, Bucket: w.defect.bucket(w, w.server), Owner: fmt.Sprintf("o%d", w.births), Now: func() time.Time { return w.now },
+		Ledger: log, Bucket: w.defect.bucket(w, w.server), Owner: fmt.Sprintf("o%d", w.births), Now: func() time.Time { return w.now }, Wait: w.wait,
 		Logger: common.log, Policy: func(events.Provider) events.Policy { return common.providers[w.habits.provider].Policy() },
 		Open: func(context.Context, uint64) (events.Tail, error) { return nil, errors.New("read step by step") },
 	})
