@@ -25,6 +25,7 @@ func (j *Job) fire(f Firing) {
 	})
 	if !ok {
 		j.Fired = slices.Insert(j.Fired, i, f)
+		j.Fired = j.Fired[:min(len(j.Fired), firedMax)]
 		return
 	}
 	j.Fired[i].Mark = earliest(j.Fired[i].Mark, f.Mark)

@@ -60,6 +60,7 @@ const (
 	bindingsMax   = 16
 	unreadableMax = 16
 	runsMax       = 16
+	firedMax      = 256
 )
 
 // Preparation is the stored intent and what it pins. The input itself stays in

@@ -179,6 +179,25 @@ func (r *Remote) observe(g *Reading, m Mark) {
 	default:
 		run.Claims = claim(run.Claims, g, m)
 	}
+	if len(r.Runs) > 1 {
+		r.strip()
+	}
+}
+
+// strip forgets the results of all runs but the newest: nobody collects them, and
+// a job that is run anew again and again must not fill its record with them.
+func (r *Remote) strip() {
+	for i := range len(r.Runs) - 1 {
+		for _, list := range [...][]Claim{r.Runs[i].Claims, r.Runs[i].Confirms} {
+			for k := range list {
+				if g := list[k].Reading; g.Result != nil {
+					c := *g // the reading is the event's own
+					c.Result = nil
+					list[k].Reading = &c
+				}
+			}
+		}
+	}
 }
 
 // run returns the run of an attempt, made if absent.

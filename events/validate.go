@@ -75,9 +75,9 @@ func (d *Accepted) validate() error {
 	return d.Remote.validate()
 }
 
-func (d *Rejected) validate() error   { return classed(d.N, d.Class) }
-func (d *Ambiguous) validate() error  { return classed(d.N, d.Class) }
-func (d *NotSent) validate() error    { return classed(d.N, d.Class) }
+func (d *Rejected) validate() error   { return classed(d.N, d.Class, d.Code, d.Message) }
+func (d *Ambiguous) validate() error  { return classed(d.N, d.Class, d.Detail) }
+func (d *NotSent) validate() error    { return classed(d.N, d.Class, d.Detail) }
 func (d *Throttled) validate() error  { return number("n", d.N) }
 func (d *ReconFound) validate() error { return d.Remote.validate() }
 
@@ -102,6 +102,9 @@ func (d *Observed) validate() error {
 	if d.Reading.Attempt < 0 {
 		return errors.New("reading.attempt is negative")
 	}
+	if err := d.Reading.bounded(); err != nil {
+		return err
+	}
 	if d.Reference != nil {
 		if _, err := ParseOperationID(string(d.Reference.Operation)); err != nil {
 			return err
@@ -110,12 +113,36 @@ func (d *Observed) validate() error {
 	return d.Remote.validate()
 }
 
-func (d *Unrecognised) validate() error { return d.Remote.validate() }
-func (d *Gone) validate() error         { return d.Remote.validate() }
+// bounded checks what a record keeps of a reading.
+func (g *Reading) bounded() error {
+	texts := []string{g.Detail, g.Status}
+	if g.Error != nil {
+		texts = append(texts, g.Error.Code, g.Error.Message)
+	}
+	if g.Result != nil {
+		if len(g.Result.Inline) > 2*InlineMaxBytes {
+			return fmt.Errorf("a result of %d bytes inside the event, limit %d", len(g.Result.Inline), 2*InlineMaxBytes)
+		}
+		texts = append(texts, g.Result.Ref, g.Result.SHA256, g.Result.ContentType)
+	}
+	return bounded(texts...)
+}
+
+func (d *Unrecognised) validate() error {
+	if err := bounded(d.Status); err != nil {
+		return err
+	}
+	return d.Remote.validate()
+}
+
+func (d *Gone) validate() error { return d.Remote.validate() }
 
 func (d *PollDeferred) validate() error {
 	if d.Until.IsZero() || d.Reason == "" {
 		return errors.New("until and reason are required")
+	}
+	if err := bounded(d.Reason); err != nil {
+		return err
 	}
 	return d.Remote.validate()
 }
@@ -136,11 +163,21 @@ func (d *ResultStored) validate() error {
 	if (d.Result.Inline == nil) == (d.Result.Ref == "") {
 		return errors.New("result needs exactly one of inline and ref")
 	}
+	if len(d.Result.Inline) > 2*InlineMaxBytes {
+		return fmt.Errorf("a result of %d bytes inside the event, limit %d", len(d.Result.Inline), 2*InlineMaxBytes)
+	}
 	return number("g", d.G)
 }
 
-func (d *ResultUnavailable) validate() error { return number("g", d.G) }
-func (d *ResultInvalid) validate() error     { return number("g", d.G) }
+func (d *ResultUnavailable) validate() error { return generation(d.G, d.Reason) }
+func (d *ResultInvalid) validate() error     { return generation(d.G, d.Rule) }
+
+func generation(g int, texts ...string) error {
+	if err := bounded(texts...); err != nil {
+		return err
+	}
+	return number("g", g)
+}
 
 func (d *Settled) validate() error {
 	if d.State == "" || d.Outcome == "" {
@@ -209,11 +246,27 @@ func number(name string, n int) error {
 	return nil
 }
 
-func classed(n int, class string) error {
+func classed(n int, class string, texts ...string) error {
 	if class == "" {
 		return errors.New("class is required")
 	}
+	if err := bounded(append(texts, class)...); err != nil {
+		return err
+	}
 	return number("n", n)
+}
+
+// textMaxBytes bounds each text that a record keeps. Writers cut far below it;
+// without the bound one event could make a record that no bucket takes.
+const textMaxBytes = 8 << 10
+
+func bounded(texts ...string) error {
+	for _, t := range texts {
+		if len(t) > textMaxBytes {
+			return fmt.Errorf("a text of %d bytes, limit %d", len(t), textMaxBytes)
+		}
+	}
+	return nil
 }
 
 func effect(name string, g, n int) error {

@@ -46,10 +46,13 @@ func (d *CancelRefused) validate() error {
 	if d.Why != RefusalTerminal && d.Why != RefusalUnsupported {
 		return fmt.Errorf("why is %.40q, want %s or %s", d.Why, RefusalTerminal, RefusalUnsupported)
 	}
+	if err := bounded(d.Code, d.Message); err != nil {
+		return err
+	}
 	return number("n", d.N)
 }
 
-func (d *CancelAmbiguous) validate() error { return classed(d.N, d.Class) }
+func (d *CancelAmbiguous) validate() error { return classed(d.N, d.Class, d.Detail) }
 func (d *CancelNotSent) validate() error   { return classed(d.N, d.Class) }
 
 func (d *CollectStarted) validate() error {

@@ -1,8 +1,10 @@
 package events
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -261,5 +263,46 @@ func TestOwnersAreBounded(t *testing.T) {
 	}
 	if len(forth.BoundOps) != ownersMax || !forth.MoreOwners || !slices.Equal(forth.BoundOps, back.BoundOps) {
 		t.Errorf("owners: want the same %d in any order, got %d and %v", ownersMax, len(forth.BoundOps), back.BoundOps)
+	}
+}
+
+// Without bounds a provider that runs a job anew for ever, with a large result and
+// every word of its own, makes a record that no bucket takes, and the fold of
+// everybody stops at it.
+func TestRecordsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.add(testOp, prepare(testOp, Contract{Status: true, Callback: true, Idempotent: true, Cancel: true}))
+	s.add(testOp, start(1))
+	s.add(testOp, accept(1, "j1"))
+	large, err := JSONBlob([]byte(`"` + strings.Repeat("x", InlineMaxBytes-2) + `"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for run := range 300 {
+		for _, state := range []RemoteState{RemoteRunning, RemoteSucceeded, RemoteFailed, RemoteCancelled} {
+			for _, o := range []*Observed{hook("j1", state), read("j1", state)} {
+				o.Reading.Attempt, o.Reading.Result, o.Reading.Status = run, &large, strings.Repeat("s", 128)
+				s.add(testOp, o)
+			}
+		}
+		s.add(testOp, accept(1, fmt.Sprintf("other-%d", run)))
+		s.add(testOp, prove(hook(fmt.Sprintf("proven-%d", run), RemoteRunning), testOp))
+		s.add(testOp, &Unrecognised{Remote: ref("j1"), Status: strings.Repeat("u", 128), Source: SourcePoll})
+		s.add(testOp, pass(ClockConfirm, run+1))
+		s.addUnreadable(OperationSubject(testProvider, testOp), "broken")
+	}
+	b, err := EncodeRecord(s.job(testOp))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const limit = 512 << 10 // half of what a message of the store may have
+	if len(b) > limit {
+		t.Errorf("record: want at most %d bytes, got %d", limit, len(b))
+	}
+	e := samples()[TypeAmbiguous]
+	e.Data = &Ambiguous{N: 1, Class: strings.Repeat("x", textMaxBytes+1)}
+	if _, err := Encode(e); !errors.Is(err, ErrInvalidEvent) {
+		t.Errorf("a class beyond the limit: want it refused, got %v", err)
 	}
 }
