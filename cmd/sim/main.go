@@ -21,6 +21,7 @@ func main() {
 func run() int {
 	schedules := flag.Uint64("schedules", 10_000, "how many schedules to run")
 	budget := flag.Duration("budget", 0, "stop after this time; 0: when the schedules are done")
+	least := flag.Int("at-least", 0, "fail when a budget ends before this many schedules")
 	first := flag.Uint64("first", 1, "seed of the first schedule")
 	seed := flag.Uint64("seed", 0, "run this one schedule and tell it; 0: many")
 	workers := flag.Int("workers", runtime.GOMAXPROCS(0), "schedules at a time")
@@ -42,12 +43,17 @@ func run() int {
 		fmt.Printf("seed %d: %s\n  reproduce: go run ./cmd/sim -seed %d\n", o.seed, o.violations[0], o.seed)
 	}
 	rate := float64(t.schedules) / time.Since(began).Seconds()
-	fmt.Printf("%d schedules from seed %d, %d kills, %d events, %d points, %.0f schedules/s: %d violations\n",
-		t.schedules, *first, t.kills, t.events, t.points, rate, len(t.bad))
-	if len(t.bad) > 0 {
+	fmt.Printf("%d schedules from seed %d, %d crashes at %d points, %d events, %.0f schedules/s, %d violations\n",
+		t.schedules, *first, t.kills, t.points, t.events, rate, len(t.bad))
+	switch {
+	case len(t.bad) > 0:
 		return 1
+	case t.schedules < *least:
+		fmt.Fprintf(os.Stderr, "only %d schedules, want at least %d: give it more time (-budget) or a quieter machine\n", t.schedules, *least)
+		return 1
+	default:
+		return 0
 	}
-	return 0
 }
 
 // tally sums up many schedules.
