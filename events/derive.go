@@ -25,7 +25,7 @@ func (j *Job) derive() finding {
 		return is(StateNeedsReview, h.Reason, h.Seq)
 	}
 	f := j.deriveSaid()
-	if last == nil || f.state == StateConflict || (last.State == f.state && !j.ofAnother(last)) {
+	if last == nil || f.state == StateConflict || (last.State == f.state && !j.saysElse(last)) {
 		return f
 	}
 	if a := j.ack(); a != nil && a.G == last.G {
@@ -37,15 +37,18 @@ func (j *Job) derive() finding {
 	return is(StateReversed, WhyChangedAfterAnnounce, last.Seq, f.on[0], f.on[1], f.on[2])
 }
 
-// ofAnother reports whether an announcement is about another job than the
-// operation's own: a person corrected it since, and the same end of another job
-// is another outcome.
-func (j *Job) ofAnother(s *Settlement) bool {
-	if s.Settled == nil || s.Settled.Remote == nil {
+// saysElse reports whether an announcement of the same state says something else
+// than the facts: the same end of another job, because a person corrected which
+// one is the operation's, or a closure with another disposition.
+func (j *Job) saysElse(s *Settlement) bool {
+	if s.Settled == nil {
 		return false
 	}
+	if s.State == StateClosed && j.Closed.Set() && s.Settled.Outcome != j.Closed.Disposition {
+		return true
+	}
 	b := j.Own()
-	return b != nil && b.Remote.Key != s.Settled.Remote.Key
+	return s.Settled.Remote != nil && b != nil && b.Remote.Key != s.Settled.Remote.Key
 }
 
 // ack returns a person's newest word about an announcement, nil if there is none.
@@ -57,10 +60,10 @@ func (j *Job) ack() *Ack {
 }
 
 // deriveSaid lets a person's word about the truth stand, until something that we
-// learn later contradicts it.
+// learn later contradicts it, or a person closes the operation.
 func (j *Job) deriveSaid() finding {
 	a := j.ack()
-	if a == nil || a.State == "" {
+	if a == nil || a.State == "" || a.Seq < j.Closed.Seq {
 		return j.deriveFacts()
 	}
 	if n := len(j.Bound); n > 1 && j.Bound[n-1].Seq > a.Seq && j.Own() == nil {

@@ -373,3 +373,85 @@ func shrank(before, after [14]int) bool {
 	}
 	return false
 }
+
+// Without a way out of each question, an operation would be asked about for ever;
+// without an end of each loop, it would be read, or tried, for ever. After any
+// guarded history the provider begins to behave and a person answers: it ends.
+func TestEveryHistoryEnds(t *testing.T) {
+	t.Parallel()
+	longest := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		d := newDriver(t, rt)
+		for range rapid.IntRange(0, 40).Draw(rt, "steps") {
+			d.step()
+		}
+		const limit = 300
+		for n := range limit {
+			j := d.job(testOp)
+			if s := j.Announced(); s != nil && s.Public.Set() && len(j.Questions()) == 0 {
+				longest = max(longest, n)
+				return
+			}
+			d.behave()
+		}
+		j := d.job(testOp)
+		rt.Fatalf("%d steps later: %s (%s), asked %v, next %+v", limit, j.State, j.Why, j.Questions(), d.next(testOp, d.now))
+	})
+	t.Logf("at most %d steps to the end", longest)
+}
+
+// behave takes one step of an installation whose provider behaves and whose
+// questions are answered.
+func (d *driver) behave() {
+	j := d.job(testOp)
+	if open := j.OpenReviews(); len(open) > 0 {
+		fit := j.Answers(open[0].Reason)
+		line := string(fit[len(fit)-1]) // the last one ends most
+		switch fit[len(fit)-1] {
+		case ResolveClose:
+			line += " failed"
+		case ResolveAcknowledge:
+			line += " failed"
+		case ResolveDismiss:
+			if h := j.Held(); h != nil {
+				line += fmt.Sprintf(" %d", h.Seq)
+			} else if b := j.stray(); b != nil && open[0].Reason == WhyForeign {
+				line += " " + b.Remote.ID
+			}
+		case ResolveBind:
+			line += " j1"
+		}
+		answer, err := d.answer(testOp, words{strings.Fields(line)})
+		if err != nil {
+			d.rt.Fatal(err)
+		}
+		answer.ID = open[0].ID
+		if err := j.CheckResolution(answer, ""); err != nil {
+			d.rt.Fatal(err)
+		}
+		d.add(testOp, answer)
+		return
+	}
+	a := d.next(testOp, d.read[testOp])
+	switch a.Kind {
+	case ActPoll:
+		d.now = laterTime(d.now, a.At)
+		d.read[testOp] = d.now
+		run := 0
+		if r := j.Remote(); r != nil {
+			run = r.newest().Attempt
+		}
+		d.add(testOp, rerun(read(a.Remote.ID, RemoteSucceeded), run))
+	case ActCollect:
+		d.now = laterTime(d.now, a.At)
+		d.add(testOp, keep(a.G, `{}`))
+	case ActLookup:
+		d.now = laterTime(d.now, a.At)
+		d.read[testOp] = d.now
+		d.add(testOp, find("j1", "lookup"))
+	case ActNone:
+		d.rt.Fatalf("%s (%s): nothing is owed and nobody is asked", j.State, j.Why)
+	default:
+		d.owed()
+	}
+}

@@ -165,7 +165,8 @@ type Waiver struct {
 	By string `json:"by"`
 }
 
-// Closure is the end that a person made.
+// Closure is the end that a person made, the latest: whoever closes once more
+// knows what was learned in between.
 type Closure struct {
 	Mark
 	Disposition Outcome `json:"disposition"`

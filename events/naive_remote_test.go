@@ -62,9 +62,9 @@ func (s story) follow(own binding) (State, string) {
 	_, announced := s.announcement()
 	run := s.newestRun(own.key, announced && s.contract().Status)
 	ends, why := s.confirmed(own.key, run)
-	for i, c := range s.answers(ResolveClose) {
+	if closed := s.answers(ResolveClose); len(closed) > 0 {
+		c := newest(closed) // who closes once more knows what was learned in between
 		switch {
-		case i > 0:
 		case slices.ContainsFunc(ends, func(e end) bool { return e.first.seq > c.seq }):
 			return StateReversed, WhyAfterClose
 		case own.seq > c.seq:

@@ -209,7 +209,7 @@ func drawCancel(t *rapid.T, kind, id string, n int) func(time.Time) Data {
 
 func drawResolution(t *rapid.T, kind, id string, n int) func(time.Time) Data {
 	r := ref(id)
-	d := ReviewResolved{ID: pick(t, "review", WhyUnmapped, WhyRequestChanged) + pick(t, "review gen", ":1", ":2"), By: "bob", Remote: &r, Covers: n, G: n, Disposition: OutcomeFailed}
+	d := ReviewResolved{ID: pick(t, "review", WhyUnmapped, WhyRequestChanged) + pick(t, "review gen", ":1", ":2"), By: "bob", Remote: &r, Covers: n, G: n, Disposition: pick(t, "disposition", OutcomeFailed, OutcomeCancelled)}
 	d.Action = rapid.SampledFrom(append(Resolutions(), ResolveAcknowledge)).Draw(t, "action")
 	if kind == "extend" {
 		d.Action = ResolveExtend

@@ -105,7 +105,7 @@ func naive(recs []Recorded, op OperationID) (State, string) {
 	word, spoken := s.word()
 	state, why := s.truth()
 	switch {
-	case !announced, state == StateConflict, state == settled.State && !s.ofAnotherJob(settled):
+	case !announced, state == StateConflict, state == settled.State && !s.ofAnotherJob(settled) && !s.closedOtherwise(settled):
 	case spoken && word.data.G == settled.G:
 		// A person looked at just this announcement and said what holds instead.
 	case state == StateReversed, why == WhyBoundAfterClose:
@@ -121,6 +121,13 @@ func naive(recs []Recorded, op OperationID) (State, string) {
 func (s story) ofAnotherJob(settled *Settled) bool {
 	own, owned := s.own()
 	return owned && settled.Remote != nil && settled.Remote.Key != own.key
+}
+
+// closedOtherwise reports whether a person closed the operation once more, with
+// another word than the announced one.
+func (s story) closedOtherwise(settled *Settled) bool {
+	closed := s.answers(ResolveClose)
+	return settled.State == StateClosed && len(closed) > 0 && newest(closed).data.Disposition != settled.Outcome
 }
 
 // announcement is the newest generation that was announced. The copy on the
@@ -176,7 +183,7 @@ func (s story) word() (told[*ReviewResolved], bool) {
 // facts say.
 func (s story) truth() (State, string) {
 	word, spoken := s.word()
-	if !spoken || word.data.State == "" {
+	if !spoken || word.data.State == "" || newest(s.answers(ResolveClose)).seq > word.seq {
 		return s.facts()
 	}
 	own, owned := s.own()
@@ -201,7 +208,7 @@ func (s story) facts() (State, string) {
 	bound := s.bound()
 	closed := s.answers(ResolveClose)
 	if len(bound) > 1 && !owned {
-		if len(closed) > 0 && closed[0].seq > newest(bound).seq {
+		if len(closed) > 0 && newest(closed).seq > newest(bound).seq {
 			return StateClosed, WhyClosed // the person knew of all of them
 		}
 		return StateConflict, WhyTwoJobs

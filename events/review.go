@@ -55,7 +55,7 @@ func (j *Job) resolve(d *ReviewResolved, m Mark) {
 			j.Waiver = Waiver{Mark: m, G: d.G, By: d.By}
 		}
 	case ResolveClose:
-		if !j.Closed.Set() || m.Seq < j.Closed.Seq {
+		if m.Seq > j.Closed.Seq {
 			j.Closed = Closure{Mark: m, Disposition: d.Disposition, By: d.By}
 		}
 	case ResolveAcknowledge:

@@ -116,7 +116,7 @@ func (j *Job) LatestSettlement() *Settlement { return j.settlement() }
 // Announced returns the newest announcement if it says what the job says now,
 // nil otherwise: nobody may act on a state before it is announced.
 func (j *Job) Announced() *Settlement {
-	if s := j.settlement(); s != nil && s.State == j.State && !j.ofAnother(s) {
+	if s := j.settlement(); s != nil && s.State == j.State && !j.saysElse(s) {
 		return s
 	}
 	return nil

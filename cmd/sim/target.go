@@ -13,7 +13,7 @@ type target struct {
 	sent  []targetCall
 }
 
-type targetCall struct{ key, operation, state, body string }
+type targetCall struct{ key, body string }
 
 func (t *target) handle(r events.Request) events.Response {
 	w, h := t.w, &t.w.habits
